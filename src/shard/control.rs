@@ -18,6 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// What the control executor works with.
@@ -55,6 +56,7 @@ pub struct Control(Rc<Inner>);
 struct Inner {
     rt: Rt,
     shards: usize,
+    checkpoint_pause: Duration,
     controller: Controller,
     data_dir: RefCell<DataDir>,
     start: StartKind,
@@ -110,6 +112,9 @@ impl Control {
         Ok(Control(Rc::new(Inner {
             rt: rt.clone(),
             shards: options.shards,
+            checkpoint_pause: Duration::from_millis(
+                config.replica_high_watermark_checkpoint_interval_ms,
+            ),
             controller,
             data_dir: RefCell::new(data_dir),
             start,
@@ -238,8 +243,14 @@ impl Control {
         Ok(())
     }
 
-    /// Ends the mesh, after the stop: the shards' executors end too.
-    pub fn leave(&self) {
+    /// Releases the shards, whose executors end, and leaves the mesh.
+    pub async fn leave(&self) {
+        let released = self
+            .call_each((0..self.0.shards).map(|_| Request::Leave).collect())
+            .await;
+        if let Err(error) = released {
+            tracing::error!(%error, "a shard had ended before it was released");
+        }
         self.mesh().close();
     }
 
@@ -311,6 +322,7 @@ impl Control {
             | Request::Connection(_)
             | Request::Drain
             | Request::Close
+            | Request::Leave
             | Request::Produce(_)
             | Request::Fetch(_)
             | Request::ListOffsets(_)
@@ -403,8 +415,7 @@ impl Control {
                 self.fail(error.to_string());
                 return;
             }
-            let pause = self.0.config_pause();
-            self.0.rt.sleep(pause).await;
+            self.0.rt.sleep(self.0.checkpoint_pause).await;
         }
     }
 
@@ -446,12 +457,6 @@ impl Control {
             *self.0.failure.borrow_mut() = Some(reason);
         }
         self.0.failed.notify_all();
-    }
-}
-
-impl Inner {
-    fn config_pause(&self) -> std::time::Duration {
-        std::time::Duration::from_secs(5)
     }
 }
 

@@ -92,6 +92,11 @@ fn handle(
                 reply.send(Reply::Closed(shard_.close_partitions().await));
             });
         }
+        Request::Leave => {
+            reply.send(Reply::Done);
+            shard.0.left.set(true);
+            shard.0.leave.notify_all();
+        }
         Request::CreateTopics { .. }
         | Request::DeleteTopics(_)
         | Request::Checkpointed(_)

@@ -32,6 +32,8 @@ pub enum Request {
     Drain,
     /// Control to shard: flush, write indexes, close every partition.
     Close,
+    /// Control to shard: the executor may end.
+    Leave,
     /// Shard to owner.
     Produce(ProduceOrder),
     /// Shard to owner.

@@ -68,6 +68,8 @@ struct Inner {
     counters: Rc<Counters>,
     stopping: Cell<bool>,
     stop: Event,
+    left: Cell<bool>,
+    leave: Event,
 }
 
 /// Sizes that one shard works within.
@@ -130,6 +132,8 @@ impl Shard {
             counters: Rc::new(Counters::default()),
             stopping: Cell::new(false),
             stop: Event::new(),
+            left: Cell::new(false),
+            leave: Event::new(),
         }));
         let host = host(&shard);
         let mesh = seat.join(&rt, handler::handler(shard.clone(), host)).await;
@@ -176,6 +180,13 @@ impl Shard {
     /// Notified when the shard is asked to stop.
     pub fn stop_event(&self) -> &Event {
         &self.0.stop
+    }
+
+    /// Resolves when the control executor has released this shard: its executor may
+    /// end.
+    pub async fn released(&self) {
+        self.0.leave.wait_until(|| self.0.left.get()).await;
+        self.mesh().close();
     }
 
     /// Creates topics through the controller; answers after every shard has them.
