@@ -20,7 +20,9 @@ pub enum AppendError {
     #[error("a write failed: {0}; the partition must be rebuilt from disk")]
     Io(IoError),
     /// An earlier failure fenced the log.
-    #[error("the log takes no appends until it is rebuilt, because an earlier operation failed: {0}")]
+    #[error(
+        "the log takes no appends until it is rebuilt, because an earlier operation failed: {0}"
+    )]
     Fenced(String),
     /// The batches do not follow the end of the log. Nothing was written.
     #[error("a batch starts at offset {got}, below the end of the log or of the batch before it, {expected}")]
@@ -54,7 +56,9 @@ pub enum FlushError {
     #[error("the device failed to make data durable: {0}; the data directory must go offline, check the disk")]
     Device(IoError),
     /// Writing what belongs to a flush (an index, a name) found no space.
-    #[error("no space to make the partition durable: {0}; free space on the data directory (log.dirs)")]
+    #[error(
+        "no space to make the partition durable: {0}; free space on the data directory (log.dirs)"
+    )]
     NoSpace(IoError),
     /// Any other error of the file system.
     #[error("a flush failed: {0}; the partition must be rebuilt from disk")]
@@ -81,7 +85,9 @@ impl From<IoError> for FlushError {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReadError {
     /// Below the log start offset, or above LEO.
-    #[error("offset {offset} is outside the log, which holds {log_start_offset} up to {end_offset}")]
+    #[error(
+        "offset {offset} is outside the log, which holds {log_start_offset} up to {end_offset}"
+    )]
     OutOfRange {
         /// What was asked for.
         offset: i64,

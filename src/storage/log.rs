@@ -201,11 +201,7 @@ impl Storage {
 impl Log {
     /// Creates a new, empty log that starts at offset 0, its directory and first
     /// segment durable.
-    pub async fn create(
-        storage: &Storage,
-        dir: Dir,
-        config: LogConfig,
-    ) -> Result<Log, LoadError> {
+    pub async fn create(storage: &Storage, dir: Dir, config: LogConfig) -> Result<Log, LoadError> {
         todo!()
     }
 
@@ -274,3 +270,6 @@ impl LogState {
         todo!()
     }
 }
+
+/// Counts I/O in flight, so that truncation and deletion can wait until none is left.
+pub(super) struct IoGate;

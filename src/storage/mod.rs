@@ -15,6 +15,7 @@ mod cache;
 mod checkpoint;
 mod error;
 mod flusher;
+pub mod index;
 mod log;
 mod read;
 mod segment;
