@@ -16,14 +16,14 @@ pub enum Checkpoint {
     /// There is no such file.
     Missing,
     /// There is one that cannot be used.
-    Malformed(CheckpointError),
+    Malformed(CheckpointFileError),
     /// Its entries.
     Read(CheckpointEntries),
 }
 
 /// Why a checkpoint file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CheckpointError {
+pub enum CheckpointFileError {
     /// Not text.
     #[error("it is not UTF-8 text")]
     NotText,
@@ -86,7 +86,7 @@ pub fn encode(entries: &CheckpointEntries) -> Vec<u8> {
 }
 
 /// Reads a file's content.
-pub fn parse(bytes: &[u8]) -> Result<CheckpointEntries, CheckpointError> {
+pub fn parse(bytes: &[u8]) -> Result<CheckpointEntries, CheckpointFileError> {
     let mut entries = CheckpointEntries::new();
     for line in parse_lines::<3>(bytes)? {
         let [topic, partition, offset] = line.fields;
@@ -125,22 +125,22 @@ impl<const N: usize> Line<'_, N> {
     pub(super) fn non_negative<T: std::str::FromStr + PartialOrd + Default>(
         &self,
         field: &str,
-    ) -> Result<T, CheckpointError> {
+    ) -> Result<T, CheckpointFileError> {
         match field.parse::<T>() {
             Ok(n) if n >= T::default() => Ok(n),
             _ => Err(self.malformed()),
         }
     }
 
-    pub(super) fn malformed(&self) -> CheckpointError {
-        CheckpointError::Line {
+    pub(super) fn malformed(&self) -> CheckpointFileError {
+        CheckpointFileError::Line {
             line: self.number,
             found: self.text.to_owned(),
         }
     }
 
-    fn repeated(&self) -> CheckpointError {
-        CheckpointError::Repeated {
+    fn repeated(&self) -> CheckpointFileError {
+        CheckpointFileError::Repeated {
             line: self.number,
             found: self.text.to_owned(),
         }
@@ -150,24 +150,24 @@ impl<const N: usize> Line<'_, N> {
 /// Checks version and count, and splits each line that follows into `N` fields.
 pub(super) fn parse_lines<const N: usize>(
     bytes: &[u8],
-) -> Result<Vec<Line<'_, N>>, CheckpointError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| CheckpointError::NotText)?;
+) -> Result<Vec<Line<'_, N>>, CheckpointFileError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| CheckpointFileError::NotText)?;
     let mut lines = text.lines();
     let version = lines.next().unwrap_or_default();
     if version != "0" {
-        return Err(CheckpointError::Version {
+        return Err(CheckpointFileError::Version {
             found: version.to_owned(),
         });
     }
     let count = lines.next().unwrap_or_default();
-    let expected: usize = count.parse().map_err(|_| CheckpointError::Count {
+    let expected: usize = count.parse().map_err(|_| CheckpointFileError::Count {
         found: count.to_owned(),
     })?;
     let mut out = Vec::new();
     for (i, text) in lines.enumerate() {
         let number = i + 3;
         let parts: Vec<&str> = text.split_ascii_whitespace().collect();
-        let fields = parts.try_into().map_err(|_| CheckpointError::Line {
+        let fields = parts.try_into().map_err(|_| CheckpointFileError::Line {
             line: number,
             found: text.to_owned(),
         })?;
@@ -178,7 +178,7 @@ pub(super) fn parse_lines<const N: usize>(
         });
     }
     if out.len() != expected {
-        return Err(CheckpointError::Entries {
+        return Err(CheckpointFileError::Entries {
             expected,
             found: out.len(),
         });
@@ -205,13 +205,19 @@ mod tests {
     #[test]
     fn a_damaged_file_is_refused_whole() {
         let refused = |text: &str| parse(text.as_bytes()).unwrap_err();
-        assert!(matches!(refused(""), CheckpointError::Version { .. }));
-        assert!(matches!(refused("1\n0\n"), CheckpointError::Version { .. }));
-        assert!(matches!(refused("0\n"), CheckpointError::Count { .. }));
-        assert!(matches!(refused("0\n-1\n"), CheckpointError::Count { .. }));
+        assert!(matches!(refused(""), CheckpointFileError::Version { .. }));
+        assert!(matches!(
+            refused("1\n0\n"),
+            CheckpointFileError::Version { .. }
+        ));
+        assert!(matches!(refused("0\n"), CheckpointFileError::Count { .. }));
+        assert!(matches!(
+            refused("0\n-1\n"),
+            CheckpointFileError::Count { .. }
+        ));
         assert_eq!(
             refused("0\n2\na 0 1\n"),
-            CheckpointError::Entries {
+            CheckpointFileError::Entries {
                 expected: 2,
                 found: 1
             }
@@ -219,14 +225,14 @@ mod tests {
         for line in ["a 0", "a 0 1 2", "a x 1", "a 0 -1", "a -1 1", ""] {
             let text = format!("0\n1\n{line}\n");
             assert!(
-                matches!(refused(&text), CheckpointError::Line { line: 3, .. }),
+                matches!(refused(&text), CheckpointFileError::Line { line: 3, .. }),
                 "{text:?}"
             );
         }
         assert!(matches!(
             refused("0\n2\na 0 1\na 0 2\n"),
-            CheckpointError::Repeated { line: 4, .. }
+            CheckpointFileError::Repeated { line: 4, .. }
         ));
-        assert_eq!(parse(&[0xFF, 0xFE]), Err(CheckpointError::NotText));
+        assert_eq!(parse(&[0xFF, 0xFE]), Err(CheckpointFileError::NotText));
     }
 }

@@ -5,7 +5,7 @@
 //! file holds nothing that the batches do not (each carries its epoch), so a file
 //! that is missing or malformed is rebuilt from them as far as they are scanned.
 
-use super::checkpoint_file::{encode_lines, parse_lines, CheckpointError};
+use super::checkpoint_file::{encode_lines, parse_lines, CheckpointFileError};
 
 /// The file's name in a partition's directory.
 pub const LEADER_EPOCH_FILE: &str = "leader-epoch-checkpoint";
@@ -127,7 +127,7 @@ impl LeaderEpochs {
     }
 
     /// Reads a file's content.
-    pub fn parse(bytes: &[u8]) -> Result<LeaderEpochs, CheckpointError> {
+    pub fn parse(bytes: &[u8]) -> Result<LeaderEpochs, CheckpointFileError> {
         let mut entries: Vec<EpochEntry> = Vec::new();
         for line in parse_lines::<2>(bytes)? {
             let [epoch, start_offset] = line.fields;

@@ -1,5 +1,7 @@
 //! Opening the log of an existing partition. (Signatures; the rest follows.)
 
+use super::{LoadError, Log, LogConfig, Storage};
+use crate::runtime::Dir;
 use std::time::Duration;
 
 /// How to open a log: what the data directory says of it.
@@ -29,4 +31,17 @@ pub struct LoadReport {
     pub indexes_rebuilt: usize,
     /// How long it took.
     pub took: Duration,
+}
+
+impl Log {
+    /// Opens the log of an existing partition, recovering it if the broker was not
+    /// stopped cleanly. Afterwards every byte of it is durable.
+    pub async fn open(
+        storage: &Storage,
+        dir: Dir,
+        config: LogConfig,
+        mode: LoadMode,
+    ) -> Result<(Log, LoadReport), LoadError> {
+        todo!()
+    }
 }
