@@ -2,7 +2,6 @@
 
 use super::inner::{Counted, Inner, Stopping};
 use super::{Partition, PartitionState};
-use crate::protocol::ErrorCode;
 use crate::storage::{CheckpointError, FlushError};
 use std::rc::Rc;
 

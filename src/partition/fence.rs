@@ -19,7 +19,7 @@ use super::inner::{Inner, Single};
 use super::{inner, PartitionState};
 use crate::protocol::ErrorCode;
 use crate::replication::ReplicaEvent;
-use crate::runtime::{IoErrorKind, Queue};
+use crate::runtime::{IoError, IoErrorKind, Queue};
 use crate::storage::{AppendError, FlushError, LoadError, LoadMode, Log, ReadError};
 use std::rc::Rc;
 use std::time::Duration;
@@ -85,6 +85,15 @@ impl Inner {
                 Some(stopping) => stopping.code(),
                 None => ErrorCode::KafkaStorageError,
             },
+        }
+    }
+
+    /// Sorts an error of a checkpoint's own files. Only the device's failure says
+    /// anything about the log; the rest is the checkpoint's, which can be tried again.
+    pub(super) fn on_checkpoint_io_error(self: &Rc<Self>, error: &IoError) {
+        match error.kind {
+            IoErrorKind::Device => self.device_failed(&error.to_string()),
+            _ => tracing::warn!(partition = %self.id, %error, "a checkpoint failed"),
         }
     }
 
@@ -164,17 +173,11 @@ impl Inner {
     }
 
     async fn rebuild(&self) -> Result<Log, RebuildError> {
-        let (log_start_offset, flushed_offset, end_offset) = {
-            let replica = self.replica.borrow();
-            (
-                replica.log_start_offset(),
-                self.log().recovery_point(),
-                replica.end_offset(),
-            )
-        };
-        let mode = LoadMode::Unclean {
-            recovery_point: flushed_offset,
-            log_start_offset,
+        let end_offset = self.replica.borrow().end_offset();
+        let mode = LoadMode {
+            clean: false,
+            recovery_point: Some(self.log().recovery_point()),
+            log_start: Some(self.replica.borrow().log_start_offset()),
         };
         let config = inner::log_config(&self.config.borrow());
         let (log, report) = Log::open(&self.storage, self.dir.clone(), config, mode).await?;

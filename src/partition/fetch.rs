@@ -78,14 +78,9 @@ impl Partition {
         let read = if spec.offset < bound {
             let _running = inner.count(Counted::Read);
             let log = inner.log();
-            log.read(
-                spec.offset,
-                bound,
-                spec.bytes_max,
-                spec.whole_first_batch,
-            )
-            .await
-            .map_err(|error| inner.on_read_error(&error))?
+            log.read(spec.offset, bound, spec.bytes_max, spec.whole_first_batch)
+                .await
+                .map_err(|error| inner.on_read_error(&error))?
         } else {
             ReadSlices {
                 next_offset: spec.offset,

@@ -35,7 +35,9 @@ mod tests;
 
 pub use close::{CloseError, ClosedPartition};
 pub use fetch::{FetchOutcome, FetchSpec, Reader};
-pub use list_offsets::{ListedOffset, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP};
+pub use list_offsets::{
+    ListedOffset, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP,
+};
 pub use open::{PartitionLoad, PartitionOptions};
 pub use produce::{Acks, Keep, ProduceError, ProduceTicket};
 pub use waiters::ProduceDone;

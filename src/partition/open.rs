@@ -1,7 +1,9 @@
 //! Creating and loading a partition.
 
 use super::inner::{log_config, Inner, Tasks};
-use super::{appender::AppendQueue, waiters::OffsetWaiters, Partition, PartitionId, PartitionState};
+use super::{
+    appender::AppendQueue, waiters::OffsetWaiters, Partition, PartitionId, PartitionState,
+};
 use crate::config::TopicConfig;
 use crate::replication::{Replica, ReplicaEvent, ReplicaStart};
 use crate::runtime::local::{Budget, Event};
@@ -38,12 +40,12 @@ pub enum PartitionLoad {
     Open {
         /// The broker was stopped cleanly: the recovery scan may be skipped.
         clean: bool,
-        /// From the recovery-point checkpoint, 0 if there is none.
-        recovery_point: i64,
-        /// From the log-start checkpoint, 0 if there is none.
-        log_start: i64,
-        /// From the HW checkpoint, 0 if there is none.
-        high_watermark: i64,
+        /// From the recovery-point checkpoint.
+        recovery_point: Option<i64>,
+        /// From the log-start checkpoint.
+        log_start: Option<i64>,
+        /// From the HW checkpoint.
+        high_watermark: Option<i64>,
     },
 }
 
@@ -119,7 +121,7 @@ impl PartitionOptions {
                     log_start,
                 };
                 let (log, report) = Log::open(storage, self.dir.clone(), config, mode).await?;
-                Ok((log, report, high_watermark))
+                Ok((log, report, high_watermark.unwrap_or(0)))
             }
         }
     }

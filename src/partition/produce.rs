@@ -101,7 +101,10 @@ impl Partition {
             let replica = inner.replica.borrow();
             (replica.leader_epoch(), replica.log_start_offset())
         };
-        inner.enqueue(Queued::new(batch.at(records, base_offset, leader_epoch), keep));
+        inner.enqueue(Queued::new(
+            batch.at(records, base_offset, leader_epoch),
+            keep,
+        ));
         Ok(ProduceTicket {
             base_offset,
             log_append_time_ms: -1,
@@ -123,11 +126,12 @@ impl Inner {
     }
 
     fn check_writable(&self) -> Result<(), ProduceError> {
-        self.check_serving().and_then(|()| match self.state.get() {
-            super::PartitionState::Online => Ok(()),
-            _ => Err(ErrorCode::KafkaStorageError),
-        })
-        .map_err(|code| ProduceError::new(code, self.why_refused()))
+        self.check_serving()
+            .and_then(|()| match self.state.get() {
+                super::PartitionState::Online => Ok(()),
+                _ => Err(ErrorCode::KafkaStorageError),
+            })
+            .map_err(|code| ProduceError::new(code, self.why_refused()))
     }
 
     fn check_in_sync(&self) -> Result<(), ProduceError> {

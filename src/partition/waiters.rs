@@ -13,6 +13,7 @@ use crate::protocol::ErrorCode;
 use crate::runtime::local::{oneshot, OneshotReceiver, OneshotSender};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -37,6 +38,12 @@ pub(super) struct FailedWaiters(Vec<Waiter>);
 ///
 /// Dropping it gives up the answer only: the batch stays queued or written.
 pub struct ProduceDone(OneshotReceiver<Answer>);
+
+impl fmt::Debug for ProduceDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProduceDone")
+    }
+}
 
 impl OffsetWaiters {
     /// Waits until the offset has reached `offset`.
