@@ -1,14 +1,15 @@
 //! Failed writes, flushes and reads: fence and rebuild, or go offline.
 //!
-//! - No space, a short write, any error that says nothing against the device: the
-//!   partition is *fenced*. Writes get KAFKA_STORAGE_ERROR, reads go on. Once its
-//!   own writes have ended it is loaded again from disk as after an unclean stop,
-//!   from the flushed offset on, which cuts what the failed write left behind; then
-//!   it is online again. Fences that follow each other without a successful write
-//!   wait longer and longer before they rebuild.
-//! - The device failed (EIO on a write, a flush): nobody knows what it holds. The
+//! - A write found no space, was cut short or failed in another way that says
+//!   nothing against the device: the partition is *fenced*. Writes get
+//!   KAFKA_STORAGE_ERROR, reads go on. Once its own writes have ended it is loaded
+//!   again from disk as after an unclean stop, which cuts what the failed write left
+//!   behind; then it is online again. Fences that follow each other without a
+//!   successful write wait longer and longer before they rebuild.
+//! - The device failed (EIO on a write or a flush): nobody knows what it holds. The
 //!   partition goes *offline*, and its owner is told to give up the directory.
-//! - Flushed data is damaged or unreadable: this replica alone goes offline.
+//! - A flush failed otherwise, or flushed data is damaged or unreadable: this
+//!   replica alone goes offline.
 //!
 //! Why a rebuild loses nothing: what was written and not flushed is still in the
 //! files, the load scans it and flushes it before it counts. If less is found than
@@ -57,15 +58,15 @@ impl Inner {
         }
     }
 
-    /// Sorts a failed flush.
+    /// Sorts a failed flush. After any of them nobody knows what the device holds,
+    /// and a later flush would not say: nothing is rebuilt on top of it.
     pub(super) fn on_flush_error(self: &Rc<Self>, error: &FlushError) {
-        self.flush_failed.set(true);
         match error {
             FlushError::Device(_) => self.device_failed(&error.to_string()),
-            FlushError::Closed => self.go_offline(&error.to_string()),
-            FlushError::NoSpace(_) | FlushError::Io(_) | FlushError::Fenced(_) => {
-                self.fence(&error.to_string());
-            }
+            FlushError::Closed
+            | FlushError::NoSpace(_)
+            | FlushError::Io(_)
+            | FlushError::Fenced(_) => self.go_offline(&error.to_string()),
         }
     }
 
@@ -203,7 +204,6 @@ impl Inner {
         log.set_config(inner::log_config(&self.config.borrow()));
         self.log.replace(log);
         self.next_offset.set(end_offset);
-        self.flush_failed.set(false);
         self.reason.replace(String::new());
         self.state.set(PartitionState::Online);
         self.on(ReplicaEvent::Written { end_offset });

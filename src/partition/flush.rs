@@ -45,11 +45,8 @@ impl Inner {
         }
     }
 
-    /// A fenced partition flushes on (its written batches have waiters) until a
-    /// flush fails; an offline one does not.
+    /// A fenced partition flushes on, since its written batches have waiters.
     fn flush_is_wanted(&self) -> bool {
-        self.state.get() != PartitionState::Offline
-            && !self.flush_failed.get()
-            && self.replica.borrow().wants_flush()
+        self.state.get() != PartitionState::Offline && self.replica.borrow().wants_flush()
     }
 }

@@ -52,8 +52,6 @@ pub(super) struct Inner {
     pub(super) visible: OffsetWaiters,
     pub(super) bound_moved: Event,
     pub(super) tasks: Tasks,
-    /// A flush failed; nothing is flushed before the log has been rebuilt.
-    pub(super) flush_failed: Cell<bool>,
     /// Fences since the last write that succeeded: how long to wait before the
     /// next rebuild.
     pub(super) fences_in_a_row: Cell<u32>,

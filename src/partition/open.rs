@@ -90,7 +90,6 @@ impl Partition {
             visible: OffsetWaiters::default(),
             bound_moved: Event::new(),
             tasks: Tasks::default(),
-            flush_failed: Cell::new(false),
             fences_in_a_row: Cell::new(0),
             device_error_handler: RefCell::new(None),
         });
