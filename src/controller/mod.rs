@@ -17,6 +17,7 @@
 //! before the client is answered.
 
 mod interim;
+mod plan;
 mod request;
 
 pub use interim::{ErrorCode, Storage};

@@ -11,6 +11,7 @@
 mod delta;
 mod image;
 mod names;
+pub mod records;
 
 pub use delta::{Change, Delta};
 pub use image::{BrokerImage, Image, PartitionImage, TopicImage};
