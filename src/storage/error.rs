@@ -150,4 +150,18 @@ pub enum LoadError {
     /// [`super::Log::create`] found a log in the directory.
     #[error("{0} already holds a log; a new partition needs an empty directory")]
     NotEmpty(String),
+    /// Data that had been made durable is no longer what was written. Nothing was cut;
+    /// the replica goes offline.
+    #[error(
+        "the log is damaged in {file} at byte {position}, below the recovery point: {detail}; nothing \
+         was changed, the replica stays offline: check the disk, `log verify` lists what is damaged"
+    )]
+    Damaged {
+        /// The segment file.
+        file: String,
+        /// Where in it.
+        position: u64,
+        /// What is wrong.
+        detail: String,
+    },
 }
