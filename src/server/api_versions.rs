@@ -2,14 +2,17 @@
 
 use super::dispatch::BadRequest;
 use super::respond::{Answer, Asked};
-use crate::protocol::messages::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
-use crate::protocol::{ApiKey, ErrorCode};
+use crate::protocol::api::{
+    api_versions_downgrade, api_versions_response, API_VERSIONS_DOWNGRADE_VERSION,
+};
+use crate::protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
+use crate::protocol::ErrorCode;
 
 pub(super) fn run(asked: Asked, request: ApiVersionsRequest) -> Result<Answer, BadRequest> {
     let named = asked.api_version < 3
         || (is_name(&request.client_software_name) && is_name(&request.client_software_version));
     let response = if named {
-        response(ErrorCode::None)
+        api_versions_response()
     } else {
         // KIP-511: software names are [a-zA-Z0-9] with dots and dashes inside.
         ApiVersionsResponse {
@@ -20,31 +23,14 @@ pub(super) fn run(asked: Asked, request: ApiVersionsRequest) -> Result<Answer, B
     Ok(asked.answer(&response)?)
 }
 
-/// The answer to a version that is not served: version 0 with the list.
-pub(super) fn unsupported(asked: Asked) -> Result<Answer, BadRequest> {
+/// The answer to a version that is not served: the newest client learns what to
+/// downgrade to (KIP-511).
+pub(super) fn downgrade(asked: Asked) -> Result<Answer, BadRequest> {
     let asked = Asked {
-        api_version: 0,
+        api_version: API_VERSIONS_DOWNGRADE_VERSION,
         ..asked
     };
-    Ok(asked.answer(&response(ErrorCode::UnsupportedVersion))?)
-}
-
-fn response(error: ErrorCode) -> ApiVersionsResponse {
-    ApiVersionsResponse {
-        error_code: error.code(),
-        api_keys: ApiKey::ALL
-            .iter()
-            .map(|api| {
-                let versions = api.advertised_versions();
-                ApiVersion {
-                    api_key: api.code(),
-                    min_version: *versions.start(),
-                    max_version: *versions.end(),
-                }
-            })
-            .collect(),
-        ..Default::default()
-    }
+    Ok(asked.answer(&api_versions_downgrade())?)
 }
 
 fn is_name(name: &str) -> bool {

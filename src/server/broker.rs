@@ -7,7 +7,7 @@
 
 use super::registry::{self, Host, Registry};
 use crate::config::{BrokerConfig, HostPort};
-use crate::runtime::native::{self, ExecutorHandle, ExecutorPlan, StartError};
+use crate::runtime::native::{self, ExecutorDied, ExecutorHandle, ExecutorPlan, StartError};
 use crate::runtime::{IoError, Listener, MeshError, Queue, Rt};
 use crate::shard::{Control, ControlError, ControlOptions, LoadSummary, Seat, Shard, ShardSizes};
 use crate::storage::StartKind;
@@ -66,6 +66,12 @@ pub enum ServeError {
     /// Listening on every address needs an address to tell to clients.
     #[error("listening on {0}, clients need to be told a host name or address: set advertised.listeners (--advertised-listener HOST:PORT)")]
     Advertise(SocketAddr),
+    /// SIGINT and SIGTERM could not be taken over.
+    #[error("signals can't be received: {0}")]
+    Signals(String),
+    /// An executor ended by a panic.
+    #[error(transparent)]
+    Died(#[from] ExecutorDied),
     /// The data directory failed while the broker ran.
     #[error("stopped: {0}; repair the disk, then start again")]
     Failed(String),
@@ -122,10 +128,7 @@ pub fn start(
     let control = {
         let (cpus, sizes, loads) = (cpus.clone(), sizes.clone(), loads.clone());
         native::spawn_executor(
-            ExecutorPlan {
-                name: "control".to_string(),
-                ..ExecutorPlan::default()
-            },
+            ExecutorPlan::new("control"),
             move |rt| {
                 control_main(ControlMain {
                     rt,
@@ -159,9 +162,8 @@ pub fn start(
         let (config, sizes, load) = (config.clone(), sizes.clone(), loads[me].clone());
         handles.push(native::spawn_executor(
             ExecutorPlan {
-                name: format!("shard-{me}"),
                 cpu: cpus[me],
-                ..ExecutorPlan::default()
+                ..ExecutorPlan::new(format!("shard-{me}"))
             },
             move |rt| async move {
                 let shard = Shard::start(rt, seat, me, shards, config, &sizes, |shard| {
@@ -191,7 +193,10 @@ struct ControlMain {
 }
 
 async fn control_main(main: ControlMain) -> Result<(), ServeError> {
-    let signals = native::signals();
+    let signals = match native::signals() {
+        Ok(signals) => signals,
+        Err(error) => return Err(ServeError::Signals(error.to_string())),
+    };
     let (control, listener, config) = match prepare(&main).await {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -225,7 +230,7 @@ async fn control_main(main: ControlMain) -> Result<(), ServeError> {
     main.rt.spawn(Queue::Latency, acceptor);
     let failure = or(
         async {
-            signals.stop().await;
+            signals.recv().await;
             None
         },
         async { Some(control.failed().await) },

@@ -2,12 +2,13 @@
 
 use super::respond::{Answer, Asked};
 use super::{api_versions, fetch, list_offsets, metadata, produce, topics};
-use crate::protocol::codec::{DecodeError, EncodeError, Reader};
 use crate::protocol::messages::{
     ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest,
-    ListOffsetsRequest, MetadataRequest, ProduceRequest,
+    LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
 };
-use crate::protocol::{ApiKey, Message, RequestHeader};
+use crate::protocol::{
+    ApiKey, DecodeError, EncodeError, Message, Reader, RequestHeader, UnservedApi,
+};
 use crate::shard::Shard;
 use bytes::Bytes;
 use std::future::Future;
@@ -29,15 +30,8 @@ pub(super) enum BadRequest {
     Decode(#[from] DecodeError),
     #[error("the answer can't be expressed in the version asked for: {0}")]
     Encode(#[from] EncodeError),
-    #[error("API key {0} is not served")]
-    UnknownApi(i16),
-    #[error("{api:?} version {version} is not served; it is served from {min} to {max}")]
-    UnsupportedVersion {
-        api: ApiKey,
-        version: i16,
-        min: i16,
-        max: i16,
-    },
+    #[error(transparent)]
+    Unserved(#[from] UnservedApi),
 }
 
 /// Decodes a frame and starts what it asks for. Produce and Fetch have taken their
@@ -49,32 +43,29 @@ pub(super) async fn start(
 ) -> Result<Started, BadRequest> {
     let mut reader = Reader::new(frame);
     let header = RequestHeader::decode(&mut reader)?;
-    let api =
-        ApiKey::from_code(header.api_key).ok_or(BadRequest::UnknownApi(header.api_key))?;
     let asked = Asked {
         api_version: header.api_version,
         correlation_id: header.correlation_id,
     };
-    tracing::trace!(%peer, ?api, version = header.api_version, correlation = header.correlation_id, "request");
+    tracing::trace!(%peer, api = header.api_key, version = header.api_version, correlation = header.correlation_id, "request");
     shard.counters().requests.add(1);
-    let versions = api.advertised_versions();
-    if !versions.contains(&header.api_version) {
-        if api == ApiKey::ApiVersions {
-            // KIP-511: the newest client learns what to downgrade to from a v0 answer.
-            return Ok(barrier(async move { api_versions::unsupported(asked) }));
+    let api = match header.served() {
+        Ok(api) => api,
+        Err(UnservedApi::UnsupportedVersion {
+            key: ApiKey::ApiVersions,
+            ..
+        }) => return Ok(barrier(async move { api_versions::downgrade(asked) })),
+        Err(UnservedApi::UnsupportedVersion {
+            key: ApiKey::Produce,
+            version,
+        }) if ApiKey::Produce.served_versions().contains(&version) => {
+            let request: LegacyProduceRequest = body(&mut reader, asked)?;
+            return Ok(Started::Pipelined(produce::too_old(asked, &request)));
         }
-        return Err(BadRequest::UnsupportedVersion {
-            api,
-            version: header.api_version,
-            min: *versions.start(),
-            max: *versions.end(),
-        });
-    }
+        Err(unserved) => return Err(unserved.into()),
+    };
     let shard = shard.clone();
     Ok(match api {
-        ApiKey::Produce if header.api_version < *ProduceRequest::VERSIONS.start() => {
-            barrier(async move { produce::too_old(asked) })
-        }
         ApiKey::Produce => {
             let request: ProduceRequest = body(&mut reader, asked)?;
             Started::Pipelined(produce::start(&shard, asked, request).await)
@@ -107,7 +98,7 @@ pub(super) async fn start(
 }
 
 fn body<M: Message>(reader: &mut Reader, asked: Asked) -> Result<M, BadRequest> {
-    let message = M::decode(reader, asked.api_version)?;
+    let message = M::decode_versioned(reader, asked.api_version)?;
     reader.finish()?;
     Ok(message)
 }

@@ -3,7 +3,7 @@
 
 use super::produce::has_partition;
 use super::respond::{Answer, Asked};
-use crate::partition::FetchReader;
+use crate::partition::Reader;
 use crate::protocol::messages::{
     FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData,
 };
@@ -35,8 +35,8 @@ pub(super) async fn run(shard: Shard, asked: Asked, request: FetchRequest) -> Op
         bytes_min: clamp(request.min_bytes),
         wait_max: Duration::from_millis(wait_ms as u64),
         reader: match request.isolation_level {
-            0 => FetchReader::Consumer,
-            _ => FetchReader::ReadCommitted,
+            0 => Reader::Consumer,
+            _ => Reader::ReadCommitted,
         },
     };
     let fetched = shard.fetch(plan).await;
@@ -49,7 +49,7 @@ pub(super) async fn run(shard: Shard, asked: Asked, request: FetchRequest) -> Op
                 answer.high_watermark = outcome.high_watermark;
                 answer.last_stable_offset = outcome.last_stable_offset;
                 answer.log_start_offset = outcome.log_start_offset;
-                answer.records = Some(Records::from_slices(outcome.slices));
+                answer.records = Some(outcome.slices.into_iter().collect());
             }
             Err(code) => answer.error_code = code.code(),
         }

@@ -1,10 +1,9 @@
 //! Produce.
 
-use super::dispatch::BadRequest;
 use super::respond::{Answer, Asked};
 use crate::partition::Acks;
 use crate::protocol::messages::{
-    PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
+    LegacyProduceRequest, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
 };
 use crate::protocol::{ErrorCode, Str};
 use crate::shard::{PartitionKey, ProduceFault, ProducePart, Shard};
@@ -22,13 +21,13 @@ pub(super) async fn start(
     let mut response = ProduceResponse::default();
     let Some(acks) = acks_of(request.acks) else {
         let response = refuse_all(&request, ErrorCode::InvalidRequiredAcks);
-        return Box::pin(async move { asked.answer(&response).ok() });
+        return Box::pin(async move { encode(asked, &response) });
     };
     if request.transactional_id.is_some() {
         // Transactions are not served: InitProducerId is not advertised, so no client
         // gets this far by the protocol.
         let response = refuse_all(&request, ErrorCode::InvalidRequest);
-        return Box::pin(async move { asked.answer(&response).ok() });
+        return Box::pin(async move { encode(asked, &response) });
     }
     let image = shard.image();
     let mut parts = Vec::new();
@@ -64,7 +63,7 @@ pub(super) async fn start(
                         },
                         records: partition
                             .records
-                            .map(|records| records.into_bytes())
+                            .map(|records| records.to_bytes())
                             .unwrap_or_else(Bytes::new),
                     });
                 }
@@ -111,11 +110,14 @@ pub(super) async fn start(
     })
 }
 
-/// The answer to a version before 3, which is advertised (librdkafka stops
-/// compressing otherwise) and not served.
-pub(super) fn too_old(asked: Asked) -> Result<Answer, BadRequest> {
-    let response = ProduceResponse::default();
-    Ok(asked.answer(&response)?)
+/// The answer to a version before 3, which is offered (librdkafka stops compressing
+/// otherwise) and not served. acks=0 has no answer but a closed connection.
+pub(super) fn too_old(
+    asked: Asked,
+    request: &LegacyProduceRequest,
+) -> Pin<Box<dyn Future<Output = Option<Answer>>>> {
+    let response = (request.acks != 0).then(|| request.unsupported());
+    Box::pin(async move { encode(asked, &response?) })
 }
 
 fn encode(asked: Asked, response: &ProduceResponse) -> Option<Answer> {

@@ -1,6 +1,6 @@
 //! An answer on its way to the socket.
 
-use crate::protocol::{frame, EncodeError, Message};
+use crate::protocol::{response_frame, EncodeError, Message};
 use crate::runtime::local::Permit;
 use bytes::Bytes;
 
@@ -31,7 +31,7 @@ pub(super) struct Asked {
 impl Asked {
     /// Encodes `response` as the answer.
     pub fn answer<M: Message>(&self, response: &M) -> Result<Answer, EncodeError> {
-        let chunks = frame::response_frame(self.correlation_id, self.api_version, response)?;
+        let chunks = response_frame(self.correlation_id, self.api_version, response)?;
         Ok(Answer {
             chunks,
             charge: None,

@@ -5,7 +5,7 @@
 //! and cost nothing on the shard. The control executor writes the files.
 
 use super::messages::{CheckpointLine, PartitionKey, Request};
-use super::partitions::{directory_name, Named};
+use super::partitions::Named;
 use super::Shard;
 use crate::runtime::{Mono, Queue};
 use futures_lite::future::or;
@@ -84,8 +84,7 @@ async fn line_of(
                 Some(point)
             }
             Err(error) => {
-                let name = directory_name(&named.topic, named.key.index);
-                tracing::error!(partition = %name, %error, "checkpoint failed; a restart would re-read more");
+                tracing::error!(partition = %named.name(), %error, "checkpoint failed; a restart would re-read more");
                 None
             }
         }

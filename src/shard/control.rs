@@ -58,7 +58,7 @@ struct Inner {
     shards: usize,
     checkpoint_pause: Duration,
     controller: Controller,
-    data_dir: RefCell<DataDir>,
+    data_dir: DataDir,
     start: StartKind,
     mesh: RefCell<Option<Mesh<Request, Reply>>>,
     /// Changes reach the shards one after the other.
@@ -97,7 +97,7 @@ impl Control {
             rt.dir(&config.data_dir),
             ControllerOptions {
                 node_id: config.node_id,
-                cluster_id: data_dir.cluster_id(),
+                cluster_id: data_dir.meta().cluster_id,
                 num_partitions: config.num_partitions,
                 default_replication_factor: config.default_replication_factor,
                 max_partitions_per_topic: PARTITIONS_PER_TOPIC_MAX,
@@ -116,7 +116,7 @@ impl Control {
                 config.replica_high_watermark_checkpoint_interval_ms,
             ),
             controller,
-            data_dir: RefCell::new(data_dir),
+            data_dir,
             start,
             mesh: RefCell::new(None),
             change: Budget::new(1),
@@ -139,7 +139,7 @@ impl Control {
 
     /// The cluster's id.
     pub fn cluster_id(&self) -> Uuid {
-        self.0.data_dir.borrow().cluster_id()
+        self.0.data_dir.meta().cluster_id
     }
 
     /// Takes the last seat of the mesh and starts to answer.
@@ -170,7 +170,7 @@ impl Control {
                 .collect();
             Request::Load(Box::new(LoadOrder {
                 image: image.clone(),
-                data_dir: self.0.data_dir.borrow().path().to_path_buf(),
+                data_dir: self.0.data_dir.path().to_path_buf(),
                 clean: self.0.start == StartKind::Clean,
                 checkpoints: lines,
             }))
@@ -238,8 +238,7 @@ impl Control {
         if !failed.is_empty() {
             return Err(ControlError::NotClean(failed));
         }
-        let data_dir = self.0.data_dir.borrow().clone();
-        data_dir.mark_clean().await?;
+        self.0.data_dir.mark_clean().await?;
         Ok(())
     }
 
@@ -422,7 +421,7 @@ impl Control {
     /// Writes the files that have changed. One write at a time.
     async fn write_all(&self, metadata_point: Option<i64>) -> Result<(), ControlError> {
         let _writing = self.0.writing.acquire(1).await;
-        let data_dir = self.0.data_dir.borrow().clone();
+        let data_dir = &self.0.data_dir;
         let column = |pick: fn(&CheckpointLine) -> Option<i64>| -> BTreeMap<(String, i32), i64> {
             self.0
                 .lines

@@ -6,7 +6,7 @@
 
 use super::messages::{FetchOrder, FetchPart, Reply, Request};
 use super::Shard;
-use crate::partition::{FetchOutcome, FetchReader, FetchSpec};
+use crate::partition::{FetchOutcome, Reader, FetchSpec};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::Permit;
 use futures_lite::future::poll_once;
@@ -26,7 +26,7 @@ pub struct FetchPlan {
     /// Wait no longer than this.
     pub wait_max: Duration,
     /// Who reads.
-    pub reader: FetchReader,
+    pub reader: Reader,
 }
 
 /// The answer, with the memory that it is charged to until it is sent.

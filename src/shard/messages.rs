@@ -3,7 +3,7 @@
 
 use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
 use crate::metadata::{Delta, Image};
-use crate::partition::{Acks, FetchOutcome, FetchReader, ListedOffset};
+use crate::partition::{Acks, FetchOutcome, Reader, ListedOffset};
 use crate::protocol::ErrorCode;
 use crate::runtime::Accepted;
 use bytes::Bytes;
@@ -179,7 +179,7 @@ pub struct FetchOrder {
     /// Bytes over all parts; the first non-empty part may exceed it by one batch.
     pub bytes_max: usize,
     /// Who reads: sets the visible bound.
-    pub reader: FetchReader,
+    pub reader: Reader,
 }
 
 /// A read from one partition.

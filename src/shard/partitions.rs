@@ -1,31 +1,49 @@
 //! The partitions that this shard owns: loading, creating, deleting, closing.
 
 use super::messages::{
-    CheckpointLine, CloseSummary, LoadOrder, LoadSummary, PartitionKey,
+    CheckpointLine, CloseSummary, LoadOrder, LoadSummary, PartitionKey, Request,
 };
 use super::Shard;
-use crate::config::TopicConfig;
+use crate::config::{ConfigError, TopicConfig};
 use crate::metadata::{Change, Delta, TopicImage};
 use crate::partition::{Partition, PartitionId, PartitionLoad, PartitionOptions};
 use crate::protocol::ErrorCode;
-use crate::runtime::{Dir, IoErrorKind, Queue, SyncSite};
-use crate::storage::LoadReport;
+use crate::runtime::{Dir, IoError, Queue};
+use crate::storage::partition_dir::{self, PartitionDirError};
+use crate::storage::{LoadError, LoadReport, PartitionName};
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// The table of a shard's partitions.
 #[derive(Default)]
 pub(super) struct Partitions {
     slots: RefCell<HashMap<PartitionKey, Slot>>,
-    dir: RefCell<Option<Dir>>,
+    data_dir: RefCell<Option<PathBuf>>,
 }
 
 enum Slot {
     Online(Named),
-    /// It could not be opened, or its files failed; the reason was logged.
-    Offline,
+    /// It could not be opened; the reason was logged.
+    Offline { name: String },
+}
+
+/// Why a partition is offline.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error("its settings are not valid any more: {0}")]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Directory(#[from] PartitionDirError),
+    #[error(transparent)]
+    Io(#[from] IoError),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("{path} is gone, and with it what was flushed up to offset {flushed}; restore it, or delete the topic")]
+    DirectoryLost { path: String, flushed: i64 },
 }
 
 /// A partition with the name that checkpoint files use.
@@ -36,12 +54,19 @@ pub(super) struct Named {
     pub partition: Partition,
 }
 
+impl Named {
+    /// `topic-N`.
+    pub fn name(&self) -> String {
+        format!("{}-{}", self.topic, self.key.index)
+    }
+}
+
 impl Partitions {
     /// The partition, if this shard has it and it can be used.
     pub fn online(&self, key: &PartitionKey) -> Result<Partition, ErrorCode> {
         match self.slots.borrow().get(key) {
             Some(Slot::Online(named)) => Ok(named.partition.clone()),
-            Some(Slot::Offline) => Err(ErrorCode::KafkaStorageError),
+            Some(Slot::Offline { .. }) => Err(ErrorCode::KafkaStorageError),
             None => Err(ErrorCode::UnknownTopicOrPartition),
         }
     }
@@ -53,16 +78,21 @@ impl Partitions {
             .values()
             .filter_map(|slot| match slot {
                 Slot::Online(named) => Some(named.clone()),
-                Slot::Offline => None,
+                Slot::Offline { .. } => None,
             })
             .collect()
     }
 
-    /// Takes every partition offline, after the data directory has failed.
-    pub fn take_all_offline(&self) {
-        for slot in self.slots.borrow_mut().values_mut() {
-            *slot = Slot::Offline;
-        }
+    /// Those that are offline, with the reason to give at a stop.
+    fn all_offline(&self) -> Vec<(String, String)> {
+        self.slots
+            .borrow()
+            .values()
+            .filter_map(|slot| match slot {
+                Slot::Online(_) => None,
+                Slot::Offline { name } => Some((name.clone(), "it is offline".to_string())),
+            })
+            .collect()
     }
 
     fn put(&self, key: PartitionKey, slot: Slot) {
@@ -73,8 +103,8 @@ impl Partitions {
         self.slots.borrow_mut().remove(key)
     }
 
-    fn dir(&self) -> Dir {
-        self.dir
+    fn data_dir(&self) -> PathBuf {
+        self.data_dir
             .borrow()
             .clone()
             .expect("partitions are touched only after the load order named the directory")
@@ -84,8 +114,7 @@ impl Partitions {
 impl Shard {
     /// Opens the partitions of the image that this shard owns.
     pub(super) async fn load(&self, order: LoadOrder) -> LoadSummary {
-        let dir = self.rt().dir(&order.data_dir);
-        *self.0.partitions.dir.borrow_mut() = Some(dir);
+        *self.0.partitions.data_dir.borrow_mut() = Some(order.data_dir);
         let lines: HashMap<PartitionKey, &CheckpointLine> = order
             .checkpoints
             .iter()
@@ -93,7 +122,7 @@ impl Shard {
             .collect();
         let mut summary = LoadSummary::default();
         for topic in order.image.topics() {
-            for (key, index) in self.owned(topic) {
+            for key in self.owned(topic) {
                 let line = lines.get(&key);
                 let load = PartitionLoad::Open {
                     clean: order.clean,
@@ -108,7 +137,7 @@ impl Shard {
                         summary.truncated_bytes += report.truncated_bytes;
                     }
                     Err(reason) => {
-                        let name = directory_name(&topic.name, index);
+                        let name = name_of(topic, key).to_string();
                         tracing::error!(partition = %name, %reason, "partition is offline");
                         summary.offline.push((name, reason));
                     }
@@ -146,42 +175,42 @@ impl Shard {
     }
 
     async fn create_owned(&self, topic: &Arc<TopicImage>) {
-        for (key, index) in self.owned(topic) {
+        for key in self.owned(topic) {
             if let Err(reason) = self.open(topic, key, PartitionLoad::Create).await {
-                let name = directory_name(&topic.name, index);
+                let name = name_of(topic, key);
                 tracing::error!(partition = %name, %reason, "partition could not be created");
             }
         }
     }
 
     async fn delete_owned(&self, topic: &Arc<TopicImage>) {
-        let dir = self.0.partitions.dir();
-        for (key, index) in self.owned(topic) {
+        for key in self.owned(topic) {
             let slot = self.0.partitions.take(&key);
             if let Some(Slot::Online(named)) = slot {
                 named.partition.delete().await;
             }
-            let name = directory_name(&topic.name, index);
-            let doomed = format!("{name}.{}-delete", topic.id.simple());
-            let renamed = dir.rename(&name, &doomed).await;
-            let synced = match &renamed {
-                Ok(()) => dir.sync(SyncSite::PartitionRemove).await,
-                Err(error) if error.kind == IoErrorKind::NotFound => Ok(()),
-                Err(error) => Err(error.clone()),
-            };
-            if let Err(error) = synced {
-                tracing::error!(partition = %name, %error, "directory of a deleted partition stays; it is removed at the next start");
-                continue;
+            let name = name_of(topic, key);
+            if let Err(error) = self.remove_directory(&name).await {
+                tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
             }
-            let dir = dir.clone();
-            self.rt().spawn(Queue::Background, async move {
-                if let Err(error) = dir.remove_dir_all(&doomed).await {
-                    if error.kind != IoErrorKind::NotFound {
-                        tracing::warn!(%error, "files of a deleted partition stay; they are removed at the next start");
-                    }
-                }
-            });
         }
+    }
+
+    /// Renames a partition's directory away, durably, and removes it in the
+    /// background.
+    async fn remove_directory(&self, name: &PartitionName) -> Result<(), PartitionDirError> {
+        let data_dir = self.0.partitions.data_dir();
+        if !self.rt().dir(&data_dir).subdir(&name.to_string()).exists().await? {
+            return Ok(());
+        }
+        let renamed = partition_dir::begin_delete(self.rt(), &data_dir, name).await?;
+        let rt = self.rt().clone();
+        self.rt().spawn(Queue::Background, async move {
+            if let Err(error) = partition_dir::finish_delete(&rt, &data_dir, &renamed).await {
+                tracing::warn!(%error, "files of a deleted partition stay until the next start");
+            }
+        });
+        Ok(())
     }
 
     async fn open(
@@ -200,7 +229,10 @@ impl Shard {
                 };
                 (Slot::Online(named), Ok(report))
             }
-            Err(reason) => (Slot::Offline, Err(reason)),
+            Err(error) => {
+                let name = name_of(topic, key).to_string();
+                (Slot::Offline { name }, Err(error.to_string()))
+            }
         };
         self.0.partitions.put(key, slot);
         result
@@ -211,34 +243,72 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
-    ) -> Result<(Partition, LoadReport), String> {
+    ) -> Result<(Partition, LoadReport), OpenError> {
         let overrides = topic
             .configs
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
-        let config =
-            TopicConfig::resolve(self.config(), overrides).map_err(|error| error.to_string())?;
+        let config = TopicConfig::resolve(self.config(), overrides)?;
         let image = &topic.partitions[key.index as usize];
+        let (dir, load) = self.directory(&name_of(topic, key), topic.id, load).await?;
         let options = PartitionOptions {
             id: PartitionId {
                 topic_id: topic.id,
                 topic: Rc::from(topic.name.as_ref()),
                 index: key.index,
             },
-            dir: self
-                .0
-                .partitions
-                .dir()
-                .subdir(&directory_name(&topic.name, key.index)),
+            dir,
             config,
             leader_epoch: image.leader_epoch,
             replication_factor: image.replicas.len(),
             load,
             write_budget: self.0.write_budget.clone(),
         };
-        Partition::open(&self.0.storage, options)
-            .await
-            .map_err(|error| error.to_string())
+        let (partition, report) = Partition::open(&self.0.storage, options).await?;
+        let shard = self.clone();
+        partition.on_device_error(move |id, reason| {
+            let request = Request::DataDirFailed(format!("partition {id}: {reason}"));
+            let rt = shard.rt().clone();
+            rt.spawn(Queue::Latency, async move {
+                // Without a control executor the process is ending anyway.
+                let _ = shard.call_control(request).await;
+            });
+        });
+        Ok((partition, report))
+    }
+
+    /// Finds or makes a partition's directory. The metadata log is the truth: what a
+    /// crash left between it and the directory is finished here.
+    async fn directory(
+        &self,
+        name: &PartitionName,
+        topic_id: Uuid,
+        load: PartitionLoad,
+    ) -> Result<(Dir, PartitionLoad), OpenError> {
+        let data_dir = self.0.partitions.data_dir();
+        let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
+        if dir.exists().await? {
+            match partition_dir::read_topic_id(&dir).await? {
+                Some(found) if found == topic_id => return Ok((dir, load)),
+                // Of a deleted topic of the same name, whose removal was cut short.
+                Some(_) => self.remove_directory(name).await?,
+                // Its creation was cut short.
+                None => {}
+            }
+        } else if let PartitionLoad::Open {
+            recovery_point: Some(flushed),
+            ..
+        } = load
+        {
+            if flushed > 0 {
+                return Err(OpenError::DirectoryLost {
+                    path: dir.path().display().to_string(),
+                    flushed,
+                });
+            }
+        }
+        let dir = partition_dir::create(self.rt(), &data_dir, name, topic_id).await?;
+        Ok((dir, PartitionLoad::Create))
     }
 
     /// Flushes and closes every partition.
@@ -253,26 +323,16 @@ impl Shard {
                     high_watermark: Some(closed.high_watermark),
                     log_start: Some(closed.log_start),
                 }),
-                Err(error) => summary.failed.push((
-                    directory_name(&named.topic, named.key.index),
-                    error.to_string(),
-                )),
+                Err(error) => summary
+                    .failed
+                    .push((named.name(), error.to_string())),
             }
         }
-        let offline = self
-            .0
-            .partitions
-            .slots
-            .borrow()
-            .iter()
-            .filter(|(_, slot)| matches!(slot, Slot::Offline))
-            .map(|(key, _)| (format!("{}-{}", key.topic_id, key.index), "offline".into()))
-            .collect::<Vec<(String, String)>>();
-        summary.failed.extend(offline);
+        summary.failed.extend(self.0.partitions.all_offline());
         summary
     }
 
-    fn owned(&self, topic: &Arc<TopicImage>) -> Vec<(PartitionKey, i32)> {
+    fn owned(&self, topic: &Arc<TopicImage>) -> Vec<PartitionKey> {
         topic
             .partitions
             .iter()
@@ -281,13 +341,13 @@ impl Shard {
                 index: partition.index,
             })
             .filter(|key| self.owner(key) == self.0.me)
-            .map(|key| (key, key.index))
             .collect()
     }
 }
 
-/// The name of a partition's directory: `topic-N`.
-pub(super) fn directory_name(topic: &str, index: i32) -> String {
-    format!("{topic}-{index}")
+fn name_of(topic: &TopicImage, key: PartitionKey) -> PartitionName {
+    PartitionName {
+        topic: topic.name.to_string(),
+        partition: key.index,
+    }
 }
-
