@@ -7,6 +7,7 @@
 
 mod config;
 mod error;
+mod executor;
 mod log;
 mod serve;
 
