@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use super::CliError;
-use crate::runtime::Rt;
+use crate::runtime::{native, Rt};
 use crate::storage::inspect::{self, BatchInfo, Problem, Summary, VerifyReport};
 
 /// The commands below `log`.
@@ -34,11 +34,11 @@ pub(super) fn run(command: &LogCommand) -> Result<(), CliError> {
     let problems = match command {
         LogCommand::Dump { path } => {
             let path = path.clone();
-            super::executor::run(|rt| async move { dump(&rt, &path).await })?
+            native::run(|rt| async move { dump(&rt, &path).await })??
         }
         LogCommand::Verify { dirs } => {
             let dirs = dirs.clone();
-            super::executor::run(|rt| async move { verify(&rt, &dirs).await })?
+            native::run(|rt| async move { verify(&rt, &dirs).await })??
         }
     };
     match problems {

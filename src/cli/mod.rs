@@ -7,7 +7,6 @@
 
 mod config;
 mod error;
-mod executor;
 mod log;
 mod serve;
 
