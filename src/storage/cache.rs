@@ -34,7 +34,7 @@ struct Entry {
     run: BatchRun,
     age: u64,
     cold: bool,
-    /// A cold entry that nobody read yet: its first reader asks for what follows.
+    /// A cold entry that nobody read yet: its first reader reads ahead.
     read_ahead_due: bool,
 }
 
@@ -67,10 +67,7 @@ pub(super) enum Lookup {
     /// No entry holds the offset.
     Miss,
     /// Batches were taken up to the entry's end; look again from the next offset.
-    Taken {
-        /// The caller should read ahead from the entry's end.
-        read_ahead: bool,
-    },
+    Taken,
     /// The bound or the byte limit was reached.
     Stopped,
 }
@@ -111,25 +108,27 @@ impl Cache {
         }
     }
 
-    /// Takes batches from the one that holds `from` on into `out`.
+    /// Takes batches from the one that holds `from` on into `out`. The second value is
+    /// where the caller should read ahead from, if it should.
     pub(super) fn take(
         &self,
         log: u64,
         from: i64,
         limit: &ReadLimit,
         out: &mut ReadSlices,
-    ) -> Lookup {
+    ) -> (Lookup, Option<i64>) {
         let mut state = self.0.borrow_mut();
         let Some(entry) = state.holding(log, from) else {
-            return Lookup::Miss;
+            return (Lookup::Miss, None);
         };
-        let read_ahead = std::mem::take(&mut entry.read_ahead_due);
-        if entry.run.take_into(from, limit, out) {
-            Lookup::Taken { read_ahead }
+        let due = std::mem::take(&mut entry.read_ahead_due);
+        let read_ahead = due.then(|| entry.run.last_offset() + 1);
+        let lookup = if entry.run.take_into(from, limit, out) {
+            Lookup::Taken
         } else {
-            entry.read_ahead_due = read_ahead;
             Lookup::Stopped
-        }
+        };
+        (lookup, read_ahead)
     }
 
     /// Where in its segment's file the batch that holds `offset` starts: (segment
@@ -165,7 +164,10 @@ impl Cache {
             .collect();
         for key in touched {
             let mut entry = state.remove(key);
-            let keep = entry.run.batches.partition_point(|b| b.last_offset < offset);
+            let keep = entry
+                .run
+                .batches
+                .partition_point(|b| b.last_offset < offset);
             entry.run.batches.truncate(keep);
             if keep > 0 {
                 state.insert(log, entry.run, entry.cold, entry.read_ahead_due);

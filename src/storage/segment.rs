@@ -203,7 +203,11 @@ impl Segment {
     /// entries due on the way.
     pub(super) fn publish(&self, extent: Extent, entries: &[IndexEntry]) {
         let mut state = self.state.borrow_mut();
-        assert_eq!(state.phase, SegmentPhase::Active, "only the active segment grows");
+        assert_eq!(
+            state.phase,
+            SegmentPhase::Active,
+            "only the active segment grows"
+        );
         let open = state.open.as_mut().expect("the active segment is open");
         for entry in entries {
             open.index.append(entry.last_offset, entry.position);
@@ -236,6 +240,20 @@ impl Segment {
     ) -> Option<T> {
         let state = self.state.borrow();
         state.open.as_ref().map(|o| look(&o.index, &o.time_index))
+    }
+
+    /// About where the batch that holds `offset` starts, by the index where it is in
+    /// memory, in proportion otherwise.
+    pub(super) fn estimate(&self, offset: i64) -> u64 {
+        let extent = self.extent();
+        match self.with_indexes(|index, _| index.lookup(offset)) {
+            Some(entry) => entry.map_or(0, |(_, position)| u64::from(position)),
+            None => {
+                let offsets = (extent.next_offset - self.base_offset).max(1) as u128;
+                let below = (offset - self.base_offset).max(0) as u128;
+                ((u128::from(extent.len) * below / offsets) as u64).min(extent.len)
+            }
+        }
     }
 
     /// The name of the segment's file with this extension.
@@ -293,7 +311,11 @@ impl Extent {
     }
 
     /// Moves past `batch`; the index entry that is due for it, if one is.
-    pub(super) fn add(&mut self, batch: &LogBatch, index_interval_bytes: u32) -> Option<IndexEntry> {
+    pub(super) fn add(
+        &mut self,
+        batch: &LogBatch,
+        index_interval_bytes: u32,
+    ) -> Option<IndexEntry> {
         let position = self.len;
         if batch.max_timestamp > self.max_timestamp {
             self.max_timestamp = batch.max_timestamp;
@@ -315,7 +337,8 @@ impl Extent {
         self.bytes_since_index += len;
         self.len += len;
         self.next_offset = batch.last_offset + 1;
-        self.first_batch_timestamp.get_or_insert(batch.max_timestamp);
+        self.first_batch_timestamp
+            .get_or_insert(batch.max_timestamp);
         entry
     }
 }
