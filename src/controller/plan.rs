@@ -6,12 +6,12 @@
 //! are those of Kafka's ReplicationControlManager.
 
 use super::request::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
-use super::ErrorCode;
 use crate::metadata::{
     validate_topic_name, Change, Image, PartitionImage, TopicId, TopicImage, METADATA_TOPIC_NAME,
 };
+use crate::protocol::ErrorCode;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -61,7 +61,7 @@ impl<'a> Plan<'a> {
         topics: &[NewTopic],
         mut fresh_id: impl FnMut() -> Uuid,
     ) -> Vec<Result<CreatedTopic, ControllerFault>> {
-        let mut named: HashMap<&str, usize, foldhash::fast::FixedState> = HashMap::default();
+        let mut named: BTreeMap<&str, usize> = BTreeMap::new();
         for topic in topics {
             *named.entry(&topic.name).or_default() += 1;
         }

@@ -1,6 +1,6 @@
 //! What the controller is asked, and what it answers.
 
-use super::interim::ErrorCode;
+use crate::protocol::ErrorCode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use uuid::Uuid;

@@ -200,6 +200,12 @@ impl Image {
         }
     }
 
+    /// The same image at another version.
+    pub(crate) fn at_version(mut self, version: i64) -> Image {
+        self.version = version;
+        self
+    }
+
     pub(crate) fn set_version(&mut self, version: i64) {
         self.version = version;
     }

@@ -6,13 +6,16 @@
 //! batch, so a log never ends between them.
 
 use super::{Change, Image, PartitionImage, TopicImage};
+use crate::protocol::codec::{messages, Versioned};
+use crate::protocol::{DecodeError, EncodeError, Reader, Str, Writer};
+use bytes::Bytes;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
 /// A record of the metadata log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum MetadataRecord {
     /// A new topic; its partitions follow.
     Topic(TopicRecord),
@@ -27,6 +30,105 @@ pub enum MetadataRecord {
     /// A broker registered.
     RegisterBroker(RegisterBrokerRecord),
 }
+
+impl MetadataRecord {
+    /// The record's value as it stands in a batch or a snapshot: frame version, type,
+    /// version (each an unsigned varint), then the record.
+    pub fn encode(&self) -> Result<Bytes, EncodeError> {
+        let mut w = Writer::new();
+        w.put_uvarint(FRAME_VERSION);
+        w.put_uvarint(self.record_type());
+        w.put_uvarint(RECORD_VERSION as u32);
+        match self {
+            MetadataRecord::Topic(record) => record.encode(&mut w, RECORD_VERSION),
+            MetadataRecord::Partition(record) => record.encode(&mut w, RECORD_VERSION),
+            MetadataRecord::Config(record) => record.encode(&mut w, RECORD_VERSION),
+            MetadataRecord::RemoveTopic(record) => record.encode(&mut w, RECORD_VERSION),
+            MetadataRecord::ProducerIds(record) => record.encode(&mut w, RECORD_VERSION),
+            MetadataRecord::RegisterBroker(record) => record.encode(&mut w, RECORD_VERSION),
+        }?;
+        let chunks = w.finish();
+        match <[Bytes; 1]>::try_from(chunks) {
+            Ok([one]) => Ok(one),
+            Err(chunks) => Ok(Bytes::from(chunks.concat())),
+        }
+    }
+
+    /// Reads what [`MetadataRecord::encode`] wrote. An unknown type or version is
+    /// refused, never skipped: an image without it would be wrong.
+    pub fn decode(value: Bytes) -> Result<MetadataRecord, RecordError> {
+        let mut r = Reader::new(value);
+        let frame_version = r.read_uvarint()?;
+        if frame_version != FRAME_VERSION {
+            return Err(RecordError::FrameVersion(frame_version));
+        }
+        let record_type = r.read_uvarint()?;
+        let version = r.read_uvarint()?;
+        let known = i16::try_from(version).ok();
+        let version = known.ok_or(RecordError::Version {
+            record_type,
+            version,
+        })?;
+        Ok(match record_type {
+            1 => MetadataRecord::Topic(read(&mut r, record_type, version)?),
+            2 => MetadataRecord::Partition(read(&mut r, record_type, version)?),
+            3 => MetadataRecord::Config(read(&mut r, record_type, version)?),
+            4 => MetadataRecord::RemoveTopic(read(&mut r, record_type, version)?),
+            5 => MetadataRecord::ProducerIds(read(&mut r, record_type, version)?),
+            6 => MetadataRecord::RegisterBroker(read(&mut r, record_type, version)?),
+            unknown => return Err(RecordError::Type(unknown)),
+        })
+    }
+
+    fn record_type(&self) -> u32 {
+        match self {
+            MetadataRecord::Topic(_) => 1,
+            MetadataRecord::Partition(_) => 2,
+            MetadataRecord::Config(_) => 3,
+            MetadataRecord::RemoveTopic(_) => 4,
+            MetadataRecord::ProducerIds(_) => 5,
+            MetadataRecord::RegisterBroker(_) => 6,
+        }
+    }
+}
+
+fn read<R: Versioned>(r: &mut Reader, record_type: u32, version: i16) -> Result<R, RecordError> {
+    if !R::VERSIONS.contains(&version) {
+        return Err(RecordError::Version {
+            record_type,
+            version: version as u32,
+        });
+    }
+    Ok(R::decode_versioned(r, version)?)
+}
+
+/// Why a record cannot be read.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RecordError {
+    /// Not this broker's kind of metadata record (Kafka's own have frame version 1).
+    #[error("the record has frame version {0}, and this version reads only {FRAME_VERSION}: another program wrote it")]
+    FrameVersion(u32),
+    /// A record type of a later version.
+    #[error("record type {0} is unknown: a later version of the broker wrote it; start that version")]
+    Type(u32),
+    /// A record version of a later version.
+    #[error("record type {record_type} has version {version}, which is unknown: a later version of the broker wrote it; start that version")]
+    Version {
+        /// The record's type.
+        record_type: u32,
+        /// Its version.
+        version: u32,
+    },
+    /// The bytes are not such a record.
+    #[error("the record cannot be read: {0}")]
+    Malformed(#[from] DecodeError),
+}
+
+/// The frame of records. Not Kafka's 1, so that Kafka's tools refuse them with a clear
+/// message: the fields differ.
+const FRAME_VERSION: u32 = 64;
+/// The version in which every record is written.
+const RECORD_VERSION: i16 = 0;
 
 /// Writes a change as records, in order.
 pub fn records_of(change: &Change) -> Vec<MetadataRecord> {
@@ -52,31 +154,27 @@ pub fn records_of(change: &Change) -> Vec<MetadataRecord> {
     }
 }
 
-/// Writes a whole image as records: replayed on an empty image they give this one,
-/// but for its version.
-pub fn records_of_image(image: &Image) -> Vec<MetadataRecord> {
-    let mut records = Vec::new();
-    for broker in image.brokers() {
-        records.extend(records_of(&Change::BrokerRegistered {
-            id: broker.id,
-            epoch: broker.epoch,
-        }));
-    }
-    if image.producer_ids_next() > 0 {
-        records.extend(records_of(&Change::ProducerIdsAllocated {
-            next: image.producer_ids_next(),
-        }));
-    }
-    for topic in image.topics() {
-        records.extend(topic_records(topic));
-    }
-    records
+/// A whole image as records, made as they are asked for: replayed on an empty image they
+/// give this one, but for its version.
+pub fn records_of_image(image: &Image) -> impl Iterator<Item = MetadataRecord> + '_ {
+    let brokers = image.brokers().map(|broker| Change::BrokerRegistered {
+        id: broker.id,
+        epoch: broker.epoch,
+    });
+    let producer_ids = Change::ProducerIdsAllocated {
+        next: image.producer_ids_next(),
+    };
+    let topics = image
+        .topics()
+        .map(|topic| Change::TopicCreated(topic.clone()));
+    let changes = brokers.chain([producer_ids]).chain(topics);
+    changes.flat_map(|change| records_of(&change))
 }
 
 fn topic_records(topic: &TopicImage) -> Vec<MetadataRecord> {
     let mut records = Vec::with_capacity(topic.partitions.len() + 2);
     records.push(MetadataRecord::Topic(TopicRecord {
-        name: topic.name.to_string(),
+        name: Str::from(&*topic.name),
         topic_id: topic.id,
     }));
     for partition in &topic.partitions {
@@ -98,8 +196,8 @@ fn topic_records(topic: &TopicImage) -> Vec<MetadataRecord> {
 
 fn config_record(topic_id: Uuid, configs: &BTreeMap<String, String>) -> MetadataRecord {
     let entries = configs.iter().map(|(name, value)| ConfigEntry {
-        name: name.clone(),
-        value: value.clone(),
+        name: Str::from(name.as_str()),
+        value: Str::from(value.as_str()),
     });
     MetadataRecord::Config(ConfigRecord {
         topic_id,
@@ -172,6 +270,12 @@ impl Replay {
         &self.image
     }
 
+    /// The image that all batches lead to.
+    pub fn into_image(self) -> Image {
+        debug_assert!(self.open_topic.is_none(), "a batch ends its topic");
+        self.image
+    }
+
     /// Applies the records of one batch, whose last offset is `last_offset`.
     pub fn apply_batch(
         &mut self,
@@ -238,10 +342,10 @@ impl Replay {
     }
 
     fn open(&mut self, record: TopicRecord) -> Result<(), ReplayError> {
-        let name = record.name;
-        if self.image.topic(&name).is_some() || self.image.topic_by_id(&record.topic_id).is_some() {
+        let name = record.name.as_str();
+        if self.image.topic(name).is_some() || self.image.topic_by_id(&record.topic_id).is_some() {
             return Err(ReplayError::TopicExists {
-                name,
+                name: name.to_owned(),
                 topic_id: record.topic_id,
             });
         }
@@ -278,7 +382,9 @@ impl Replay {
 
     fn push_config(&mut self, record: ConfigRecord) -> Result<(), ReplayError> {
         let entries = record.overrides.into_iter();
-        let configs = entries.map(|entry| (entry.name, entry.value)).collect();
+        let configs = entries
+            .map(|entry| (entry.name.as_str().to_owned(), entry.value.as_str().to_owned()))
+            .collect();
         let id = record.topic_id;
         if let Some(topic) = self.open_topic.as_mut().filter(|topic| topic.id == id) {
             topic.configs = configs;
@@ -311,71 +417,44 @@ impl Replay {
     }
 }
 
-/// A new topic.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopicRecord {
-    /// Its name.
-    pub name: String,
-    /// Its id.
-    pub topic_id: Uuid,
-}
 
-/// A partition of a new topic.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PartitionRecord {
-    /// Its topic.
-    pub topic_id: Uuid,
-    /// Its index.
-    pub partition_id: i32,
-    /// The brokers that hold a replica.
-    pub replicas: Vec<i32>,
-    /// The in-sync replicas.
-    pub isr: Vec<i32>,
-    /// The leader, or -1.
-    pub leader: i32,
-    /// The leader's epoch.
-    pub leader_epoch: i32,
-    /// The partition's epoch.
-    pub partition_epoch: i32,
-}
-
-/// All overridden configs of a topic.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigRecord {
-    /// The topic.
-    pub topic_id: Uuid,
-    /// Its overrides.
-    pub overrides: Vec<ConfigEntry>,
-}
-
-/// One overridden config.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigEntry {
-    /// Kafka's name of it.
-    pub name: String,
-    /// Its value.
-    pub value: String,
-}
-
-/// A topic is gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RemoveTopicRecord {
-    /// Which one.
-    pub topic_id: Uuid,
-}
-
-/// Producer ids below this one are taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProducerIdsRecord {
-    /// The first that is free.
-    pub next_producer_id: i64,
-}
-
-/// A broker registered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RegisterBrokerRecord {
-    /// `node.id`.
-    pub broker_id: i32,
-    /// The offset of its registration.
-    pub broker_epoch: i64,
+messages! {
+    /// A new topic.
+    record TopicRecord versions 0..=0 flexible 0 {
+        name: Str,
+        topic_id: Uuid,
+    }
+    /// A partition of a new topic.
+    record PartitionRecord versions 0..=0 flexible 0 {
+        topic_id: Uuid,
+        partition_id: i32,
+        replicas: Vec<i32>,
+        isr: Vec<i32>,
+        leader: i32,
+        leader_epoch: i32,
+        partition_epoch: i32,
+    }
+    /// All overridden configs of a topic.
+    record ConfigRecord versions 0..=0 flexible 0 {
+        topic_id: Uuid,
+        overrides: Vec<ConfigEntry>,
+    }
+    /// One overridden config.
+    struct ConfigEntry {
+        name: Str,
+        value: Str,
+    }
+    /// A topic is gone.
+    record RemoveTopicRecord versions 0..=0 flexible 0 {
+        topic_id: Uuid,
+    }
+    /// Producer ids below this one are taken.
+    record ProducerIdsRecord versions 0..=0 flexible 0 {
+        next_producer_id: i64,
+    }
+    /// A broker registered; its epoch is the offset of this record when it was written.
+    record RegisterBrokerRecord versions 0..=0 flexible 0 {
+        broker_id: i32,
+        broker_epoch: i64,
+    }
 }
