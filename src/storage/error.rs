@@ -136,6 +136,10 @@ pub enum CheckpointError {
     /// Writing one of the checkpoint's files failed.
     #[error("a checkpoint of the log failed: {0}")]
     Io(#[from] IoError),
+    /// An earlier failure fenced the log, so that nobody knows what its files hold
+    /// past LEO: it can not be stopped cleanly.
+    #[error("the log cannot be stopped cleanly, because an earlier operation failed: {0}; the next start recovers it")]
+    Fenced(String),
     /// The log was closed or deleted.
     #[error("the log is closed")]
     Closed,

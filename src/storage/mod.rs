@@ -29,6 +29,7 @@ mod segment;
 mod timestamps;
 mod truncate;
 pub mod uuid_text;
+mod walk;
 
 pub use data_dir::{DataDir, DataDirError, MetaProperties, StartKind};
 pub use error::{AppendError, CheckpointError, FlushError, LoadError, ReadError};
