@@ -1,6 +1,6 @@
 //! Failed writes, flushes and reads: fence and rebuild, or go offline.
 //!
-//! - A write found no space, was cut short or failed in another way that says
+//! - There is no space, a write was cut short or failed in another way that says
 //!   nothing against the device: the partition is *fenced*. Writes get
 //!   KAFKA_STORAGE_ERROR, reads go on. Once its own writes have ended it is loaded
 //!   again from disk as after an unclean stop, which cuts what the failed write left
@@ -58,15 +58,15 @@ impl Inner {
         }
     }
 
-    /// Sorts a failed flush. After any of them nobody knows what the device holds,
-    /// and a later flush would not say: nothing is rebuilt on top of it.
+    /// Sorts a failed flush. No space is found missing by the files beside a segment
+    /// (indexes, snapshots): record bytes are written directly, before the flush. After
+    /// any other error nobody knows what the device holds, and a later flush would not
+    /// say: nothing is rebuilt on top of it.
     pub(super) fn on_flush_error(self: &Rc<Self>, error: &FlushError) {
         match error {
             FlushError::Device(_) => self.device_failed(&error.to_string()),
-            FlushError::Closed
-            | FlushError::NoSpace(_)
-            | FlushError::Io(_)
-            | FlushError::Fenced(_) => self.go_offline(&error.to_string()),
+            FlushError::NoSpace(_) | FlushError::Fenced(_) => self.fence(&error.to_string()),
+            FlushError::Io(_) | FlushError::Closed => self.go_offline(&error.to_string()),
         }
     }
 
