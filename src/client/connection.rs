@@ -6,6 +6,7 @@ use crate::protocol::messages::{
     DeleteTopicsRequest, DeleteTopicsResponse, FetchRequest, FetchResponse, ListOffsetsRequest,
     ListOffsetsResponse, MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse,
 };
+use crate::protocol::codec::Versioned;
 use crate::protocol::{
     frame_length, request_frame, ApiKey, DecodeError, ErrorCode, Message, Reader, ResponseHeader,
     Str,

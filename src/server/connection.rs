@@ -48,7 +48,7 @@ pub(super) async fn serve(shard: &Shard, conn: Conn, open: Rc<Open>) {
                 tracing::debug!(peer = %open.peer, %error, "connection ended");
             }
             Err(reason) => {
-                shard.counters().bad_requests.add(1);
+                shard.counters().connections_bad.add(1);
                 tracing::warn!(peer = %open.peer, "connection closed: {reason}");
             }
         }

@@ -48,7 +48,7 @@ pub(super) async fn start(
         correlation_id: header.correlation_id,
     };
     tracing::trace!(%peer, api = header.api_key, version = header.api_version, correlation = header.correlation_id, "request");
-    shard.counters().requests.add(1);
+    shard.counters().request(header.api_key);
     let api = match header.served() {
         Ok(api) => api,
         Err(UnservedApi::UnsupportedVersion {

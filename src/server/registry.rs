@@ -198,7 +198,8 @@ impl ConnectionHost for Host {
             between_frames: Cell::new(true),
         });
         registry.open.borrow_mut().insert(id, open.clone());
-        shard.counters().connections_opened.add(1);
+        shard.counters().connections.add(1);
+        shard.counters().connections_open.add(1);
         let shard_ = shard.clone();
         shard.rt().spawn(Queue::Latency, async move {
             let peer = open.peer;
@@ -212,7 +213,7 @@ impl ConnectionHost for Host {
             }
             registry.open.borrow_mut().remove(&id);
             registry.load.fetch_sub(1, Ordering::Relaxed);
-            shard_.counters().connections_closed.add(1);
+            shard_.counters().connections_open.sub(1);
             registry.gone.notify_all();
         });
     }

@@ -98,14 +98,12 @@ impl Control {
             ControllerOptions {
                 node_id: config.node_id,
                 cluster_id: data_dir.meta().cluster_id,
-                num_partitions: config.num_partitions,
-                default_replication_factor: config.default_replication_factor,
+                broker_config: config.clone(),
                 max_partitions_per_topic: PARTITIONS_PER_TOPIC_MAX,
                 max_partitions: PARTITIONS_MAX,
                 clean: start == StartKind::Clean,
                 recovery_point: data_dir.recovery_point(METADATA_TOPIC, 0),
             },
-            config.clone(),
         )
         .await?;
         let lines = lines_of(&image, &data_dir);
