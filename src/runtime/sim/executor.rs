@@ -45,6 +45,11 @@ pub(super) type TimerId = (u64, u64);
 /// What happens when a timer is due.
 pub(super) enum Timer {
     Wake(Waker),
+    /// Data of one side of a connection arrives.
+    Deliver {
+        link: Arc<super::net::Link>,
+        side: usize,
+    },
     /// An operation of a node's disk completes.
     Disk {
         node: usize,
@@ -54,6 +59,7 @@ pub(super) enum Timer {
 
 struct Task {
     node: usize,
+    shard: usize,
     queue: Queue,
     spawned_at: &'static Location<'static>,
     waits_for: &'static str,
@@ -159,11 +165,17 @@ impl Core {
     }
 
     #[track_caller]
-    pub fn spawn(&self, node: usize, queue: Queue, future: Pin<Box<dyn Future<Output = ()>>>) {
+    pub fn spawn(
+        &self,
+        (node, shard): (usize, usize),
+        queue: Queue,
+        future: Pin<Box<dyn Future<Output = ()>>>,
+    ) {
         let id = self.next_sequence();
         let waker = self.waker(id);
         let task = Task {
             node,
+            shard,
             queue,
             spawned_at: Location::caller(),
             waits_for: "its first poll",
@@ -264,6 +276,7 @@ impl Core {
         self.trace(sequence);
         match timer {
             Timer::Wake(waker) => waker.wake(),
+            Timer::Deliver { link, side } => link.deliver(self, side),
             Timer::Disk { node, op } => self.node(node).complete_disk_op(self, op),
         }
     }
@@ -343,8 +356,9 @@ impl Core {
         for (id, task) in tasks.iter().take(REPORTED_TASKS) {
             let _ = write!(
                 report,
-                "\n  task {id} of {} ({:?}), spawned at {}, waits for {}",
+                "\n  task {id} of {}/{} ({:?}), spawned at {}, waits for {}",
                 self.node(task.node).name,
+                task.shard,
                 task.queue,
                 task.spawned_at,
                 task.waits_for

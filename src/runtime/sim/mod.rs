@@ -31,7 +31,7 @@ pub use dir::{SimDir, SimDirLock};
 pub use disk::SimDisk;
 pub use fault::WriteFault;
 pub use file::SimFile;
-pub use mesh::{SimMesh, SimMeshSeat, SimReplyTo};
+pub use mesh::{mesh, SimMesh, SimMeshSeat, SimReplyTo};
 pub use net::{SimAccepted, SimConn, SimConnCloser, SimConnReader, SimConnWriter, SimListener};
 pub use rng::SimRng;
 pub use rt::SimRt;

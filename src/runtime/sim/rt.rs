@@ -43,7 +43,8 @@ impl SimRt {
     #[track_caller]
     pub fn spawn(&self, queue: Queue, future: Pin<Box<dyn Future<Output = ()>>>) {
         if self.is_alive() {
-            self.core.spawn(self.node.index, queue, future);
+            self.core
+                .spawn((self.node.index, self.shard), queue, future);
         }
     }
 

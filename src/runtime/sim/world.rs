@@ -112,6 +112,19 @@ impl World {
             .block_on(std::future::pending::<()>(), deadline, || false);
     }
 
+    /// Cuts the network between two nodes: what is sent arrives after
+    /// [`World::heal`], new connections time out.
+    pub fn cut(&self, a: &SimNode, b: &SimNode) {
+        let (a, b) = (a.node.index, b.node.index);
+        self.core.net.set_cut(&self.core, a, b, true);
+    }
+
+    /// Undoes [`World::cut`].
+    pub fn heal(&self, a: &SimNode, b: &SimNode) {
+        let (a, b) = (a.node.index, b.node.index);
+        self.core.net.set_cut(&self.core, a, b, false);
+    }
+
     /// Virtual time since the start of the world.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.core.now())
@@ -233,8 +246,10 @@ impl SimNode {
         self.node.life.set(self.node.life.get() + 1);
         self.core.trace(self.node.life.get());
         let index = self.node.index;
-        self.core.drop_tasks(|node| node == index);
+        // First, so that peers see a reset and not the orderly end that dropped
+        // connections would send.
         self.core.net.node_down(&self.core, index);
+        self.core.drop_tasks(|node| node == index);
         true
     }
 }
