@@ -22,6 +22,8 @@ pub mod inspect;
 pub mod leader_epochs;
 mod load;
 mod log;
+#[cfg(test)]
+mod log_tests;
 pub mod partition_dir;
 pub mod producer_snapshot;
 mod read;
