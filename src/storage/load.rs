@@ -13,6 +13,7 @@ use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log::{LoadedLog, LoadedSegment};
 use super::log_files::{damaged, file_name, LogFiles, LOG};
 use super::recover::{remove_beyond, Recovery, RecoveryStart, ScannedSegment};
+use super::segment::MAX_TIMESTAMP_UNKNOWN;
 use super::{LoadError, Log, LogConfig, Storage};
 use crate::runtime::{Dir, IoErrorKind, OpenMode, SyncSite, BLOCK_BYTES};
 use std::time::Duration;
@@ -78,7 +79,8 @@ impl Log {
             scanned = vec![load.start_over(log_start, end).await?];
         }
         log_start = log_start.max(load.files.segments.keys().next().map_or(0, |b| *b));
-        if load.epochs.truncate_from_start(log_start) || epochs_on_disk.as_ref() != Some(&load.epochs)
+        if load.epochs.truncate_from_start(log_start)
+            || epochs_on_disk.as_ref() != Some(&load.epochs)
         {
             load.write_epochs().await?;
         }
@@ -154,11 +156,18 @@ impl Load<'_> {
             return Err(damaged(self.dir, &name, bad.position, &bad.detail));
         }
         if let Some(point) = self.mode.recovery_point.filter(|p| *p > scan.next_offset) {
-            let detail = format!("it ends at offset {}, but {point} was flushed", scan.next_offset);
+            let detail = format!(
+                "it ends at offset {}, but {point} was flushed",
+                scan.next_offset
+            );
             return Err(damaged(self.dir, &name, scan.len, &detail));
         }
         for (epoch, offset) in &scan.epochs {
-            if self.epochs.latest().is_none_or(|latest| latest.epoch < *epoch) {
+            if self
+                .epochs
+                .latest()
+                .is_none_or(|latest| latest.epoch < *epoch)
+            {
                 self.epochs.assign(*epoch, *offset);
             }
         }
@@ -225,7 +234,7 @@ impl Load<'_> {
                 len: found.map_or(files.log_bytes, |s| s.scan.len),
                 allocated: found.map_or(files.log_bytes, |s| s.scan.len),
                 first_batch_timestamp: None,
-                max_timestamp: found.map(|s| s.scan.max_timestamp),
+                max_timestamp: found.map_or(MAX_TIMESTAMP_UNKNOWN, |s| s.scan.max_timestamp),
                 open: None,
             });
         }
@@ -235,7 +244,7 @@ impl Load<'_> {
             len: scan.len,
             allocated: scan.len,
             first_batch_timestamp: scan.first_batch_timestamp,
-            max_timestamp: Some(scan.max_timestamp),
+            max_timestamp: scan.max_timestamp,
             open: Some((file, scan.index, scan.time_index)),
         });
         Ok(Log::assemble(LoadedLog {
@@ -243,15 +252,10 @@ impl Load<'_> {
             dir: self.dir.clone(),
             config: self.config,
             log_start_offset: log_start,
-            recovery_point: scan.next_offset,
+            recovery_point: self.report.recovered_from.min(scan.next_offset),
             segments,
             tail: tail.to_vec(),
-            epochs: self
-                .epochs
-                .entries()
-                .iter()
-                .map(|e| (e.epoch, e.start_offset))
-                .collect(),
+            epochs: self.epochs,
         }))
     }
 }
@@ -259,7 +263,10 @@ impl Load<'_> {
 /// Reads the leader-epoch checkpoint. `None` if there is none that can be used: the
 /// epochs are then those of the batches that a load reads.
 async fn read_epochs(dir: &Dir) -> Result<Option<LeaderEpochs>, LoadError> {
-    match dir.read_small(LEADER_EPOCH_FILE, EPOCH_FILE_BYTES_MAX).await {
+    match dir
+        .read_small(LEADER_EPOCH_FILE, EPOCH_FILE_BYTES_MAX)
+        .await
+    {
         Ok(bytes) => match LeaderEpochs::parse(&bytes) {
             Ok(epochs) => Ok(Some(epochs)),
             Err(error) => {

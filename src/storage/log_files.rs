@@ -150,6 +150,16 @@ impl LogFiles {
         self.segments.range(base + 1..).next().map(|(b, _)| *b)
     }
 
+    /// The greatest offset with a snapshot that decodes.
+    pub(super) async fn newest_proof(&self, dir: &Dir) -> Result<Option<i64>, LoadError> {
+        for offset in self.snapshots.iter().rev() {
+            if self.proves_flushed(dir, *offset).await? {
+                return Ok(Some(*offset));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether a snapshot up to `offset` is there and decodes: everything below was
     /// durable when it was written.
     pub(super) async fn proves_flushed(&self, dir: &Dir, offset: i64) -> Result<bool, LoadError> {
@@ -161,10 +171,7 @@ impl LogFiles {
         match producer_snapshot::decode(&bytes) {
             Ok(_) => Ok(true),
             Err(error) => {
-                tracing::warn!(
-                    "{}/{name} is not used: {error}",
-                    dir.path().display()
-                );
+                tracing::warn!("{}/{name} is not used: {error}", dir.path().display());
                 Ok(false)
             }
         }
@@ -222,7 +229,12 @@ async fn swap_end(rt: &Rt, dir: &Dir, name: &str, base: i64) -> Result<i64, Load
                 end = b.header.last_offset + 1;
             }
             ScanStep::Batch(b) => {
-                return Err(damaged(dir, name, b.position, "a batch is corrupt or out of order"))
+                return Err(damaged(
+                    dir,
+                    name,
+                    b.position,
+                    "a batch is corrupt or out of order",
+                ))
             }
             ScanStep::Bad(bad) => return Err(damaged(dir, name, bad.position, &bad.detail)),
             ScanStep::End => return Ok(end),

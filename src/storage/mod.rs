@@ -24,6 +24,8 @@ pub mod leader_epochs;
 mod load;
 mod log;
 mod log_files;
+#[cfg(test)]
+mod log_tests;
 pub mod partition_dir;
 pub mod producer_snapshot;
 mod read;

@@ -11,14 +11,14 @@
 //! What proves an offset: a producer snapshot of that name, which is written only
 //! after everything below it was made durable (at a checkpoint, at a roll once the
 //! segments before are sealed, at a clean stop). A recovery point without one proves
-//! nothing (a stale or foreign checkpoint); then the last segment's base does, if the
-//! segments before it were sealed, which its snapshot says.
+//! nothing (a stale or foreign checkpoint); then the last segment's base does, if a
+//! snapshot at or above it says that the segments before it were sealed.
 //!
 //! It may be interrupted anywhere and repeated: snapshots beyond the end go first,
 //! then later segments, then the file is cut, each durably.
 
-use super::leader_epochs::LeaderEpochs;
 use super::index_files::{read_indexes, write_indexes};
+use super::leader_epochs::LeaderEpochs;
 use super::log_files::{
     damaged, file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
 };
@@ -81,13 +81,9 @@ impl RecoveryStart {
         recovery_point: Option<i64>,
     ) -> Result<RecoveryStart, LoadError> {
         let first = *files.segments.keys().next().expect("a segment");
-        let mut proven = first;
-        for base in files.segments.keys().rev() {
-            if *base > first && files.proves_flushed(dir, *base).await? {
-                proven = *base;
-                break;
-            }
-        }
+        let newest = files.newest_proof(dir).await?.unwrap_or(first);
+        let sealed = files.segments.range(..=newest.max(first)).next_back();
+        let mut proven = sealed.map_or(first, |(base, _)| *base);
         if let Some(point) = recovery_point.filter(|point| *point > proven) {
             if files.proves_flushed(dir, point).await? {
                 proven = point;
@@ -152,7 +148,10 @@ impl Recovery<'_> {
         start: RecoveryStart,
         epoch_min: i32,
     ) -> Result<ScannedSegment, LoadError> {
-        let file = self.dir.open(&file_name(base, LOG), OpenMode::ReadWrite).await?;
+        let file = self
+            .dir
+            .open(&file_name(base, LOG), OpenMode::ReadWrite)
+            .await?;
         let size = file.size().await?;
         let from = if start.proven > base {
             match read_indexes(self.dir, base, size).await? {
@@ -323,4 +322,3 @@ pub(super) async fn remove_beyond(
     }
     Ok(later.values().map(|f| f.log_bytes).sum())
 }
-

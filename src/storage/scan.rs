@@ -93,7 +93,10 @@ impl<'a> BatchScanner<'a> {
         let len = u64::from(header.len);
         if len > self.end - position {
             let rest = self.end - position;
-            return bad(format!("a batch of {len} bytes, of which {rest} are there"), false);
+            return bad(
+                format!("a batch of {len} bytes, of which {rest} are there"),
+                false,
+            );
         }
         let crc = u32::from_be_bytes([head[17], head[18], head[19], head[20]]);
         let crc_valid = match self.crc(position + CRC_FROM, position + len).await? {
@@ -197,7 +200,11 @@ impl ScanStart {
 
     /// From the last batch below `offset` that the index knows. What the indexes hold
     /// from there on is dropped, to be found again.
-    pub(super) fn below(mut index: OffsetIndex, mut time_index: TimeIndex, offset: i64) -> ScanStart {
+    pub(super) fn below(
+        mut index: OffsetIndex,
+        mut time_index: TimeIndex,
+        offset: i64,
+    ) -> ScanStart {
         index.truncate_to(offset);
         match index.last() {
             Some((last, _)) => time_index.truncate_to(last + 1),
@@ -228,7 +235,10 @@ pub(super) async fn scan_segment(
     let position = u64::from(position);
     if let ScanStep::Batch(first) = BatchScanner::new(rt, file, position, size).next().await? {
         // Both indexes get their entries together, so the time index knows this batch.
-        let time_known = start.time_index.last().map_or(-1, |(timestamp, _)| timestamp);
+        let time_known = start
+            .time_index
+            .last()
+            .map_or(-1, |(timestamp, _)| timestamp);
         if first.crc_valid
             && first.header.last_offset == entry_offset
             && first.header.max_timestamp <= time_known
