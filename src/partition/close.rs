@@ -120,6 +120,8 @@ impl Inner {
     fn on_checkpoint_error(self: &Rc<Self>, error: &CheckpointError) {
         match error {
             CheckpointError::Flush(FlushError::Closed) | CheckpointError::Closed => {}
+            // What fenced the log has been dealt with where it happened.
+            CheckpointError::Fenced(_) => {}
             CheckpointError::Flush(error) => self.on_flush_error(error),
             CheckpointError::Io(error) => self.on_checkpoint_io_error(error),
         }

@@ -189,6 +189,11 @@ impl Inner {
                 log.end_offset(),
             )));
         }
+        // Whole batches of the failed write may have reached the disk. Their producers
+        // were told that they failed, and will send them again.
+        if log.end_offset() > end_offset {
+            log.truncate_to(end_offset).await?;
+        }
         tracing::info!(partition = %self.id, ?report, "the partition was rebuilt");
         Ok(log)
     }

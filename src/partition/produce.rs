@@ -83,12 +83,12 @@ impl Partition {
             inner.check_in_sync()?;
         }
         let limits = Limits::of(&inner.config.borrow(), now_ms);
-        let batch = validate::producer_batch(&records, &limits)?;
         inner.check_queue_room(records.len())?;
+        let batch = validate::producer_batch(records, &limits)?;
 
         let base_offset = inner.next_offset.get();
         let end = base_offset
-            .checked_add(i64::from(batch.last_offset_delta) + 1)
+            .checked_add(i64::from(batch.last_offset_delta()) + 1)
             .ok_or_else(|| {
                 ProduceError::new(
                     ErrorCode::InvalidRecord,
@@ -101,10 +101,7 @@ impl Partition {
             let replica = inner.replica.borrow();
             (replica.leader_epoch(), replica.log_start_offset())
         };
-        inner.enqueue(Queued::new(
-            batch.at(records, base_offset, leader_epoch),
-            keep,
-        ));
+        inner.enqueue(Queued::new(batch.at(base_offset, leader_epoch), keep));
         Ok(ProduceTicket {
             base_offset,
             log_append_time_ms: -1,

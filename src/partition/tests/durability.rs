@@ -21,7 +21,10 @@ fn under_all_what_acks_all_acknowledged_survives_every_power_cut() {
         assert_eq!(lost.all, 0, "an acknowledged batch is lost (seed {seed})");
         lost_leader += lost.leader;
     }
-    assert!(lost_leader > 0, "no power cut lost anything: none was tested");
+    assert!(
+        lost_leader > 0,
+        "no power cut lost anything: none was tested"
+    );
 }
 
 #[test]
@@ -110,9 +113,7 @@ async fn produce_on(rt: Rt, partition: Partition, name: String, acked: Acked) {
         };
         let ticket = produce(&partition, batch(&[&value]), acks);
         ticket.done.await.expect("no fault but the power cut");
-        acked
-            .borrow_mut()
-            .push((ticket.base_offset, value, acks));
+        acked.borrow_mut().push((ticket.base_offset, value, acks));
     }
 }
 

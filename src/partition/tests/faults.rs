@@ -43,7 +43,10 @@ fn a_failed_write_fails_its_batches_and_all_queued_behind_and_then_goes_on() {
             })
             .await;
             let next = produce(&partition, batch(&["next"]), Acks::All);
-            assert_eq!(next.base_offset, 1, "the offsets of failed batches are free");
+            assert_eq!(
+                next.base_offset, 1,
+                "the offsets of failed batches are free"
+            );
             next.done.await.expect("after the rebuild");
             let values: Vec<_> = read_all(&partition).await;
             assert_eq!(values, [(0, b"kept".to_vec()), (1, b"next".to_vec())]);
@@ -60,7 +63,8 @@ fn a_full_disk_loses_nothing_acknowledged_and_heals_when_space_returns() {
             ..config(FlushOnAck::All)
         };
         let partition = bed.create(config.clone());
-        bed.disk().set_capacity(bed.disk().used_bytes() + (300 << 10));
+        bed.disk()
+            .set_capacity(bed.disk().used_bytes() + (300 << 10));
         let value = |n: u32| {
             let mut value = vec![0; 5_000];
             value[..4].copy_from_slice(&n.to_be_bytes());
@@ -153,7 +157,10 @@ fn a_failed_device_takes_the_partition_offline_and_is_reported_once() {
             assert_eq!(refused.unwrap_err().code, ErrorCode::KafkaStorageError);
             let read = partition.fetch(fetch_from(0)).await;
             assert_eq!(read.unwrap_err(), ErrorCode::KafkaStorageError);
-            assert!(matches!(partition.close().await, Err(CloseError::NotOnline(_))));
+            assert!(matches!(
+                partition.close().await,
+                Err(CloseError::NotOnline(_))
+            ));
         });
         assert_eq!(reports.get(), 1);
         assert_eq!(bed.disk().in_flight_count(), 0);

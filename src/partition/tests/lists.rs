@@ -5,7 +5,7 @@ use super::*;
 fn batch_at(timestamps: &[i64]) -> Bytes {
     let mut builder = BatchBuilder::new();
     for timestamp in timestamps {
-        builder.append(*timestamp, None, Some(b"v"), &[]);
+        builder.push(*timestamp, None, Some(b"v"));
     }
     builder.build()
 }

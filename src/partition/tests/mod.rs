@@ -71,7 +71,12 @@ impl Bed {
     }
 
     /// The partition opened once more by the running broker.
-    fn reload(&self, config: TopicConfig, clean: bool, closed: Option<ClosedPartition>) -> Partition {
+    fn reload(
+        &self,
+        config: TopicConfig,
+        clean: bool,
+        closed: Option<ClosedPartition>,
+    ) -> Partition {
         let load = PartitionLoad::Open {
             clean,
             recovery_point: closed.map(|c| c.recovery_point),
@@ -122,7 +127,7 @@ fn config(flush_on_ack: FlushOnAck) -> TopicConfig {
 fn batch<V: AsRef<[u8]>>(values: &[V]) -> Bytes {
     let mut builder = BatchBuilder::new();
     for value in values {
-        builder.append(NOW_MS, None, Some(value.as_ref()), &[]);
+        builder.push(NOW_MS, None, Some(value.as_ref()));
     }
     builder.build()
 }
@@ -166,12 +171,15 @@ fn records_of(outcome: &FetchOutcome) -> Vec<(i64, Vec<u8>)> {
     let mut records = Vec::new();
     for len in &outcome.batch_bytes {
         let whole = bytes.split_to(*len as usize);
-        let view = BatchView::parse(&whole).expect("a whole batch");
+        let view = BatchView::parse(whole).expect("a whole batch");
         view.validate_crc().expect("a right CRC");
-        for record in view.records() {
+        for record in view.records().expect("not compressed") {
             let record = record.expect("a record");
             let value = record.value.expect("a value").to_vec();
-            records.push((view.base_offset() + i64::from(record.offset_delta), value));
+            records.push((
+                view.header().base_offset + i64::from(record.offset_delta),
+                value,
+            ));
         }
     }
     assert!(bytes.is_empty());

@@ -100,8 +100,11 @@ fn batches_carry_the_leader_epoch_and_their_offsets() {
         }
         let outcome = partition.fetch(fetch_from(3)).await.expect("a fetch");
         let first = outcome.slices[0].slice(..outcome.batch_bytes[0] as usize);
-        let view = BatchView::parse(&first).expect("a batch");
-        assert_eq!((view.base_offset(), view.leader_epoch()), (2, 4));
+        let view = BatchView::parse(first).expect("a batch");
+        assert_eq!(
+            (view.header().base_offset, view.header().leader_epoch),
+            (2, 4)
+        );
         view.validate_crc().expect("the CRC covers neither");
         assert_eq!(outcome.next_offset, 6);
     });
@@ -122,8 +125,14 @@ fn the_size_limit_holds_but_for_one_whole_batch() {
             ..fetch_from(0)
         };
         let batches = |outcome: FetchOutcome| outcome.batch_bytes.len();
-        assert_eq!(batches(partition.fetch(limited(10, true)).await.unwrap()), 1);
-        assert_eq!(batches(partition.fetch(limited(10, false)).await.unwrap()), 0);
+        assert_eq!(
+            batches(partition.fetch(limited(10, true)).await.unwrap()),
+            1
+        );
+        assert_eq!(
+            batches(partition.fetch(limited(10, false)).await.unwrap()),
+            0
+        );
         let two = partition.fetch(limited(2_500, true)).await.unwrap();
         assert_eq!(two.next_offset, 2);
         assert!(two.bytes <= 2_500);
