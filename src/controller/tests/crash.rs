@@ -236,7 +236,13 @@ fn given_a_flush_that_does_nothing_then_the_power_cut_test_notices() {
                 node.disk().disable_sync(SyncSite::SegmentFlush)
             })
         };
-        std::panic::catch_unwind(lying).is_err()
+        let Err(panic) = std::panic::catch_unwind(lying) else {
+            return false;
+        };
+        // The message of a check that failed, not of something that broke otherwise.
+        let message = panic.downcast_ref::<String>().expect("a check's message");
+        assert!(message.contains(&format!("seed {seed}")), "{message}");
+        true
     });
     assert!(noticed, "no seed notices the loss");
 }
