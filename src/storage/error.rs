@@ -154,6 +154,9 @@ pub enum LoadError {
     /// [`super::Log::create`] found a log in the directory.
     #[error("{0} already holds a log; a new partition needs an empty directory")]
     NotEmpty(String),
+    /// The checkpoint after a recovery failed.
+    #[error("the log was recovered, but not checkpointed: {0}")]
+    Checkpoint(CheckpointError),
     /// Data that had been made durable is no longer what was written. Nothing was cut;
     /// the replica goes offline.
     #[error(

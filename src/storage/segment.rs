@@ -187,7 +187,13 @@ impl Segment {
 
     /// Takes over a file and indexes that were opened for it.
     pub(super) fn set_open(&self, file: File, index: OffsetIndex, time_index: TimeIndex) {
-        self.state.borrow_mut().open = Some(OpenFile {
+        let mut state = self.state.borrow_mut();
+        if state.extent.max_timestamp == MAX_TIMESTAMP_UNKNOWN.0 {
+            let largest = time_index.last().unwrap_or((-1, self.base_offset));
+            state.extent.max_timestamp = largest.0;
+            state.extent.max_timestamp_offset = largest.1;
+        }
+        state.open = Some(OpenFile {
             file,
             index,
             time_index,
@@ -261,6 +267,10 @@ impl Segment {
         file_name(self.base_offset, extension)
     }
 }
+
+/// The largest timestamp of a sealed segment that was not opened since the load: it
+/// rules nothing out. Opening the segment replaces it by what the time index says.
+pub(super) const MAX_TIMESTAMP_UNKNOWN: (i64, i64) = (i64::MAX, 0);
 
 /// `00000000000000000042.log` and its kind.
 pub(super) fn file_name(offset: i64, extension: &str) -> String {

@@ -139,6 +139,7 @@ impl LogShared {
         bound: i64,
         reaches_bound: bool,
     ) -> Result<Option<(BatchHeader, u64)>, ReadError> {
+        self.open_file(segment).await?;
         let largest = segment.extent().max_timestamp;
         // Where the whole segment counts, its largest timestamp is known; otherwise the
         // last time index entry below the bound is the least that there is.
