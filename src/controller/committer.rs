@@ -12,12 +12,12 @@ use super::journal::{Journal, JournalBatch, Mark};
 use super::options::{ControllerError, SnapshotInterval};
 use super::plan::{ConfigCheck, Limits, Plan};
 use super::request::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
-use super::snapshot::{SnapshotError, SnapshotStore};
+use super::snapshot::SnapshotStore;
 use super::{Published, TopicAnswer};
 use crate::metadata::{records, Change, Delta, Image, TopicId};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::{OneshotSender, Receiver};
-use crate::runtime::{IoErrorKind, Rt};
+use crate::runtime::Rt;
 use std::ops::Range;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -153,8 +153,8 @@ impl Committer {
                     group.answers.push(Answer::ProducerIds(range, reply));
                 }
             }
-            let full = group.answers.len() >= GROUP_CALLS_MAX
-                || group.record_count() >= GROUP_RECORDS_MAX;
+            let full =
+                group.answers.len() >= GROUP_CALLS_MAX || group.record_count() >= GROUP_RECORDS_MAX;
             next = if full { None } else { calls.try_recv() };
         }
         (group, None)
@@ -213,30 +213,34 @@ impl Committer {
         })
     }
 
-    /// Writes a snapshot if enough was logged since the last one. That it fails takes
-    /// nothing away (the log has all of it), so it is reported and tried again later,
-    /// except when the device failed.
+    /// Writes a snapshot, and checkpoints the log, if enough was logged since the last
+    /// one. That it fails takes nothing away (the log has all of it), so it is reported
+    /// and tried again later, except when the device failed.
     async fn snapshot_if_due(&mut self) {
         let now = self.journal.mark();
-        if self.published.failure().is_some() || !self.snapshot_mark.is_due(&now, self.snapshot_interval) {
+        let due = self.snapshot_mark.is_due(&now, self.snapshot_interval);
+        if !due || self.published.failure().is_some() {
             return;
         }
-        // Also after a failure: the next try is a full interval away.
+        // Also before a failure: the next try is a full interval away.
         self.snapshot_mark = now;
-        if let Err(error) = self.snapshot().await {
-            tracing::error!("{error}");
-            if error.io_kind() == Some(IoErrorKind::Device) {
-                let reason = ControllerError::Failed(error.to_string()).to_string();
-                self.published.fail(reason);
-            }
+        let Err(error) = self.snapshot().await else {
+            return;
+        };
+        tracing::error!("{error}");
+        if error.is_device_failure() {
+            let reason = ControllerError::Failed(error.to_string()).to_string();
+            self.published.fail(reason);
         }
     }
 
-    async fn snapshot(&self) -> Result<(), SnapshotError> {
+    async fn snapshot(&self) -> Result<(), ControllerError> {
         let image = self.published.image();
         self.snapshots
             .write(&self.rt, &image, self.journal.next_offset())
-            .await
+            .await?;
+        self.journal.checkpoint().await?;
+        Ok(())
     }
 
     async fn close(&mut self) -> Result<i64, ControllerError> {

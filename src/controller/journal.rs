@@ -6,8 +6,11 @@
 use super::options::SnapshotInterval;
 use crate::metadata::records::{MetadataRecord, RecordError, Replay, ReplayError};
 use crate::protocol::batch::{BatchBuilder, BatchView};
-use crate::runtime::{IoErrorKind, Rt};
-use crate::storage::{AppendError, CheckpointError, FlushError, Log, LogBatch, ReadError, ReadSlices};
+use crate::protocol::EncodeError;
+use crate::runtime::Rt;
+use crate::storage::{
+    AppendError, CheckpointError, FlushError, Log, LogBatch, ReadError, ReadSlices,
+};
 use bytes::Bytes;
 
 /// The term under which batches are written: there is no quorum yet.
@@ -62,6 +65,9 @@ pub enum JournalError {
     /// Checkpointing or closing it failed.
     #[error("the metadata log: {0}")]
     Checkpoint(#[from] CheckpointError),
+    /// A record that cannot be written.
+    #[error("the metadata log: {0}")]
+    Encode(#[from] EncodeError),
     /// A batch whose checksum is right cannot be read.
     #[error("the metadata log holds a batch at offset {offset} that cannot be read: {detail}")]
     Batch {
@@ -166,6 +172,69 @@ impl Journal {
     pub async fn close(&self) -> Result<i64, JournalError> {
         Ok(self.log.close().await?)
     }
+}
+
+/// One batch of the log, as the log takes it.
+fn encode(batch: &JournalBatch, now_ms: i64) -> Result<LogBatch, JournalError> {
+    let mut builder = BatchBuilder::new()
+        .base_offset(batch.base_offset)
+        .leader_epoch(TERM);
+    for record in &batch.records {
+        builder.push(now_ms, None, Some(&record.encode()?));
+    }
+    Ok(LogBatch {
+        bytes: builder.build(),
+        base_offset: batch.base_offset,
+        last_offset: batch.base_offset + batch.records.len() as i64 - 1,
+        leader_epoch: TERM,
+        first_timestamp: now_ms,
+        max_timestamp: now_ms,
+    })
+}
+
+/// Applies one batch, if it holds `from` or anything behind it. A snapshot ends where a
+/// batch does, so a batch that `from` lies within is damage.
+fn replay_batch(bytes: Bytes, from: i64, replay: &mut Replay) -> Result<(), JournalError> {
+    let unreadable = |offset, detail: &dyn std::fmt::Display| JournalError::Batch {
+        offset,
+        detail: detail.to_string(),
+    };
+    let view = BatchView::parse(bytes).map_err(|error| unreadable(from, &error))?;
+    let (base, last) = (view.header().base_offset, view.header().last_offset());
+    view.validate_crc()
+        .map_err(|error| unreadable(base, &error))?;
+    if last < from {
+        return Ok(());
+    }
+    if base < from {
+        return Err(unreadable(
+            base,
+            &format!("a snapshot ends within it, at {from}"),
+        ));
+    }
+    let Some(records) = view.records() else {
+        return Err(unreadable(
+            base,
+            &"it is compressed, which this log never is",
+        ));
+    };
+    let mut decoded = Vec::new();
+    for (i, record) in records.enumerate() {
+        let offset = base + i as i64;
+        let record = record.map_err(|error| unreadable(base, &error))?;
+        let Some(value) = record.value else {
+            return Err(unreadable(offset, &"the record has no value"));
+        };
+        let value = Bytes::copy_from_slice(value);
+        let value = MetadataRecord::decode(value)
+            .map_err(|error| JournalError::Record { offset, error })?;
+        decoded.push(value);
+    }
+    let applied = replay.apply_batch(decoded, last);
+    applied.map_err(|error| JournalError::Replay {
+        offset: base,
+        error,
+    })
 }
 
 /// The batches of a read, each in one piece (that costs a copy only where a batch lies

@@ -120,10 +120,7 @@ impl Controller {
     ///
     /// Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST; for all
     /// topics KAFKA_STORAGE_ERROR and NOT_CONTROLLER.
-    pub async fn delete_topics(
-        &self,
-        topics: Vec<TopicSelector>,
-    ) -> TopicAnswer<(Uuid, String)> {
+    pub async fn delete_topics(&self, topics: Vec<TopicSelector>) -> TopicAnswer<(Uuid, String)> {
         let count = topics.len();
         match self.call(|reply| Call::Delete { topics, reply }).await {
             Some(answer) => answer,
@@ -134,10 +131,7 @@ impl Controller {
     /// Takes `count` producer ids that were never handed out and never will be again.
     ///
     /// Errors: INVALID_REQUEST, KAFKA_STORAGE_ERROR, NOT_CONTROLLER.
-    pub async fn allocate_producer_ids(
-        &self,
-        count: i32,
-    ) -> Result<Range<i64>, ControllerFault> {
+    pub async fn allocate_producer_ids(&self, count: i32) -> Result<Range<i64>, ControllerFault> {
         match self.call(|reply| Call::ProducerIds { count, reply }).await {
             Some(answer) => answer,
             None => Err(closed()),

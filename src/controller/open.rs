@@ -86,7 +86,9 @@ async fn open_log(
         return Err(ControllerError::RecordsMissing {
             log_start_offset: 0,
             end_offset: 0,
-            need: format!("a snapshot or the recovery point says that offsets up to {recorded} were written"),
+            need: format!(
+                "a snapshot or the recovery point says that offsets up to {recorded} were written"
+            ),
             directory: dir.path().display().to_string(),
         });
     }

@@ -3,6 +3,8 @@
 use super::journal::JournalError;
 use super::snapshot::SnapshotError;
 use crate::config::BrokerConfig;
+use crate::runtime::IoErrorKind;
+use crate::storage::CheckpointError;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -73,4 +75,21 @@ pub enum ControllerError {
     /// The controller was closed before.
     #[error("the controller is closed")]
     Closed,
+}
+
+impl ControllerError {
+    /// True if the device failed: what it holds is unknown.
+    pub(super) fn is_device_failure(&self) -> bool {
+        match self {
+            ControllerError::Snapshot(SnapshotError::Io(error)) => {
+                error.kind == IoErrorKind::Device
+            }
+            ControllerError::Journal(JournalError::Checkpoint(error)) => match error {
+                CheckpointError::Flush(_) => true,
+                CheckpointError::Io(error) => error.kind == IoErrorKind::Device,
+                CheckpointError::Fenced(_) | CheckpointError::Closed => false,
+            },
+            _ => false,
+        }
+    }
 }

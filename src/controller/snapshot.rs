@@ -14,7 +14,7 @@ use crate::metadata::records::{
 };
 use crate::metadata::Image;
 use crate::protocol::EncodeError;
-use crate::runtime::{Dir, IoError, IoErrorKind, Rt, SyncSite};
+use crate::runtime::{Dir, IoError, Rt, SyncSite};
 use bytes::{Buf, Bytes};
 use std::cell::Cell;
 use uuid::Uuid;
@@ -91,16 +91,6 @@ pub enum SnapshotError {
     TooLarge,
 }
 
-impl SnapshotError {
-    /// The kind of the I/O error, if it is one.
-    pub(super) fn io_kind(&self) -> Option<IoErrorKind> {
-        match self {
-            SnapshotError::Io(error) => Some(error.kind),
-            _ => None,
-        }
-    }
-}
-
 impl SnapshotStore {
     pub fn new(dir: Dir) -> SnapshotStore {
         SnapshotStore {
@@ -171,7 +161,11 @@ impl SnapshotName {
     }
 }
 
-pub(super) async fn encode(rt: &Rt, name: SnapshotName, image: &Image) -> Result<Vec<u8>, SnapshotError> {
+pub(super) async fn encode(
+    rt: &Rt,
+    name: SnapshotName,
+    image: &Image,
+) -> Result<Vec<u8>, SnapshotError> {
     let mut content = Vec::new();
     content.extend_from_slice(MAGIC);
     content.extend_from_slice(&FORMAT.to_be_bytes());
@@ -214,7 +208,7 @@ pub(super) async fn decode(
         return Err(damaged("its checksum does not fit"));
     }
     let mut body = content.slice(..content.len() - CRC_BYTES);
-    if body.split_to(MAGIC.len()) != *MAGIC {
+    if body.split_to(MAGIC.len()) != MAGIC[..] {
         return Err(damaged("it is not a snapshot"));
     }
     let format = body.get_u16();

@@ -109,7 +109,9 @@ pub enum RecordError {
     #[error("the record has frame version {0}, and this version reads only {FRAME_VERSION}: another program wrote it")]
     FrameVersion(u32),
     /// A record type of a later version.
-    #[error("record type {0} is unknown: a later version of the broker wrote it; start that version")]
+    #[error(
+        "record type {0} is unknown: a later version of the broker wrote it; start that version"
+    )]
     Type(u32),
     /// A record version of a later version.
     #[error("record type {record_type} has version {version}, which is unknown: a later version of the broker wrote it; start that version")]
@@ -174,7 +176,7 @@ pub fn records_of_image(image: &Image) -> impl Iterator<Item = MetadataRecord> +
 fn topic_records(topic: &TopicImage) -> Vec<MetadataRecord> {
     let mut records = Vec::with_capacity(topic.partitions.len() + 2);
     records.push(MetadataRecord::Topic(TopicRecord {
-        name: Str::from(&*topic.name),
+        name: Str::from(topic.name.to_string()),
         topic_id: topic.id,
     }));
     for partition in &topic.partitions {
@@ -196,8 +198,8 @@ fn topic_records(topic: &TopicImage) -> Vec<MetadataRecord> {
 
 fn config_record(topic_id: Uuid, configs: &BTreeMap<String, String>) -> MetadataRecord {
     let entries = configs.iter().map(|(name, value)| ConfigEntry {
-        name: Str::from(name.as_str()),
-        value: Str::from(value.as_str()),
+        name: Str::from(name.clone()),
+        value: Str::from(value.clone()),
     });
     MetadataRecord::Config(ConfigRecord {
         topic_id,
@@ -383,7 +385,12 @@ impl Replay {
     fn push_config(&mut self, record: ConfigRecord) -> Result<(), ReplayError> {
         let entries = record.overrides.into_iter();
         let configs = entries
-            .map(|entry| (entry.name.as_str().to_owned(), entry.value.as_str().to_owned()))
+            .map(|entry| {
+                (
+                    entry.name.as_str().to_owned(),
+                    entry.value.as_str().to_owned(),
+                )
+            })
             .collect();
         let id = record.topic_id;
         if let Some(topic) = self.open_topic.as_mut().filter(|topic| topic.id == id) {
@@ -416,7 +423,6 @@ impl Replay {
         topic.ok_or(ReplayError::UnknownTopic { topic_id })
     }
 }
-
 
 messages! {
     /// A new topic.

@@ -34,7 +34,10 @@ fn empty() -> Image {
 
 #[test]
 fn given_topics_when_looked_up_then_found_by_name_and_id_and_listed_in_name_order() {
-    let image = created(&empty(), &[topic("b", 20, 2), topic("a", 10, 3), topic("c", 30, 1)]);
+    let image = created(
+        &empty(),
+        &[topic("b", 20, 2), topic("a", 10, 3), topic("c", 30, 1)],
+    );
     assert_eq!(image.topic("a").unwrap().id, Uuid::from_u128(10));
     assert_eq!(&*image.topic_by_id(&Uuid::from_u128(20)).unwrap().name, "b");
     let names: Vec<&str> = image.topics().map(|t| &*t.name).collect();
@@ -110,11 +113,27 @@ fn an_image_can_be_sent_to_every_shard() {
 #[test]
 fn topic_names_follow_kafkas_rule() {
     let longest = "x".repeat(249);
-    for good in ["a", "A.b_c-9", "...", "__consumer_offsets", longest.as_str()] {
+    for good in [
+        "a",
+        "A.b_c-9",
+        "...",
+        "__consumer_offsets",
+        longest.as_str(),
+    ] {
         assert_eq!(validate_topic_name(good), Ok(()), "{good}");
     }
     let too_long = "x".repeat(250);
-    for bad in ["", ".", "..", "a b", "a/b", "a\0", "é", "a:b", too_long.as_str()] {
+    for bad in [
+        "",
+        ".",
+        "..",
+        "a b",
+        "a/b",
+        "a\0",
+        "é",
+        "a:b",
+        too_long.as_str(),
+    ] {
         assert!(validate_topic_name(bad).is_err(), "{bad}");
     }
 }

@@ -231,8 +231,18 @@ fn given_power_cuts_at_random_moments_then_what_was_answered_survives_and_the_re
 #[test]
 fn given_a_flush_that_does_nothing_then_the_power_cut_test_notices() {
     let noticed = (0..60).any(|seed| {
-        let lying = || power_cuts(seed, |node| node.disk().disable_sync(SyncSite::SegmentFlush));
-        std::panic::catch_unwind(lying).is_err()
+        let lying = || {
+            power_cuts(seed, |node| {
+                node.disk().disable_sync(SyncSite::SegmentFlush)
+            })
+        };
+        let Err(panic) = std::panic::catch_unwind(lying) else {
+            return false;
+        };
+        // The message of a check that failed, not of something that broke otherwise.
+        let message = panic.downcast_ref::<String>().expect("a check's message");
+        assert!(message.contains(&format!("seed {seed}")), "{message}");
+        true
     });
     assert!(noticed, "no seed notices the loss");
 }
@@ -343,7 +353,10 @@ fn disk_fault(seed: u64, strike: impl Fn(&SimNode), heal: impl Fn(&SimNode)) {
     let answered = world.block_on(&rt, async {
         let (controller, _) = open(&rt, None).await.unwrap();
         let mut answered = vec![];
-        answered.push(("before".to_owned(), create(&controller, "before").await.unwrap()));
+        answered.push((
+            "before".to_owned(),
+            create(&controller, "before").await.unwrap(),
+        ));
         strike(&node);
         let fired = node.disk().faults_fired();
         let mut refused = None;
@@ -399,7 +412,10 @@ fn given_a_full_disk_then_56_and_no_wrong_answer_and_all_is_well_once_space_retu
     for seed in 0..10 {
         disk_fault(
             seed,
-            |node| node.disk().set_capacity(node.disk().used_bytes() + (96 << 10)),
+            |node| {
+                node.disk()
+                    .set_capacity(node.disk().used_bytes() + (96 << 10))
+            },
             |node| node.disk().set_capacity(u64::MAX),
         );
     }
@@ -410,7 +426,10 @@ fn given_a_flush_that_fails_then_56_and_no_wrong_answer() {
     for seed in 0..10 {
         disk_fault(
             seed,
-            |node| node.disk().fail_nth_sync(Some(SyncSite::SegmentFlush), 1 + seed, 5),
+            |node| {
+                node.disk()
+                    .fail_nth_sync(Some(SyncSite::SegmentFlush), 1 + seed, 5)
+            },
             |node| node.disk().clear_faults(),
         );
     }
@@ -423,7 +442,8 @@ fn given_a_snapshot_that_cannot_be_written_for_space_then_requests_are_served_on
     let rt = node.rt();
     world.block_on(&rt, async {
         let (controller, _) = open(&rt, None).await.unwrap();
-        node.disk().fail_writes(".checkpoint", crate::runtime::sim::WriteFault::Errno(28));
+        node.disk()
+            .fail_writes(".checkpoint", crate::runtime::sim::WriteFault::Errno(28));
         node.disk().fail_syncs(Some(SyncSite::MetadataSnapshot), 28);
         for i in 0..60 {
             create(&controller, &format!("t-{i}")).await.unwrap();
@@ -446,10 +466,16 @@ fn given_a_closed_controller_when_asked_then_not_controller() {
     world.block_on(&rt, async {
         let (controller, _) = open(&rt, None).await.unwrap();
         controller.close().await.unwrap();
-        assert_eq!(create(&controller, "t").await, Err(ErrorCode::NotController));
+        assert_eq!(
+            create(&controller, "t").await,
+            Err(ErrorCode::NotController)
+        );
         let fault = controller.allocate_producer_ids(1).await.unwrap_err();
         assert_eq!(fault.code, ErrorCode::NotController);
-        assert!(matches!(controller.close().await, Err(ControllerError::Closed)));
+        assert!(matches!(
+            controller.close().await,
+            Err(ControllerError::Closed)
+        ));
     });
 }
 
@@ -490,7 +516,11 @@ fn given_calls_at_once_then_they_take_effect_in_order_and_share_flushes() {
         let copy = deltas.iter().fold(start, |image, delta| image.apply(delta));
         assert_eq!(copy, controller.image());
         let flushes = node.disk().sync_count(SyncSite::SegmentFlush) - flushes;
-        assert!(flushes < deltas.len() as u64, "{flushes} flushes, {} deltas", deltas.len());
+        assert!(
+            flushes < deltas.len() as u64,
+            "{flushes} flushes, {} deltas",
+            deltas.len()
+        );
     });
 }
 

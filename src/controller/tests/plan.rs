@@ -49,7 +49,10 @@ fn given_defaults_when_created_then_the_brokers_settings_count_and_leaders_go_ro
     topic.replication_factor = 2;
     let (results, after) = create(&image, &[new_topic("defaults"), topic]);
     let defaults = results[0].as_ref().unwrap();
-    assert_eq!((defaults.num_partitions, defaults.replication_factor), (2, 1));
+    assert_eq!(
+        (defaults.num_partitions, defaults.replication_factor),
+        (2, 1)
+    );
     let created = after.topic("t").unwrap();
     assert_eq!(created.id, results[1].as_ref().unwrap().id);
     let leaders: Vec<i32> = created.partitions.iter().map(|p| p.leader).collect();
@@ -74,7 +77,10 @@ fn given_bad_names_when_created_then_17_or_36() {
     assert_eq!(code("a.b"), ErrorCode::TopicAlreadyExists);
     let (code, message) = refusal(&image, new_topic("a_b"));
     assert_eq!(code, ErrorCode::InvalidTopicException);
-    assert!(message.contains("collides with existing topic: a.b"), "{message}");
+    assert!(
+        message.contains("collides with existing topic: a.b"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -168,7 +174,11 @@ fn given_assignments_when_wrong_then_39_or_42() {
         &[(0, &[1, 2]), (1, &[1])],
     ] {
         let (code, message) = refusal(&image, with(wrong));
-        assert_eq!(code, ErrorCode::InvalidReplicaAssignment, "{wrong:?}: {message}");
+        assert_eq!(
+            code,
+            ErrorCode::InvalidReplicaAssignment,
+            "{wrong:?}: {message}"
+        );
     }
     let mut both = with(&[(0, &[1])]);
     both.num_partitions = 1;
@@ -180,7 +190,13 @@ fn given_assignments_when_wrong_then_39_or_42() {
     // Right, though not in order.
     let (results, after) = create(&image, &[with(&[(1, &[1, 2]), (0, &[2, 1])])]);
     assert_eq!(results[0].as_ref().unwrap().replication_factor, 2);
-    let leaders: Vec<i32> = after.topic("t").unwrap().partitions.iter().map(|p| p.leader).collect();
+    let leaders: Vec<i32> = after
+        .topic("t")
+        .unwrap()
+        .partitions
+        .iter()
+        .map(|p| p.leader)
+        .collect();
     assert_eq!(leaders, [2, 1]);
 }
 
@@ -194,7 +210,10 @@ fn given_configs_when_unknown_or_null_then_40_and_else_they_are_kept() {
     let (code, message) = refusal(&image, with("segment.sm", Some("1")));
     assert_eq!(code, ErrorCode::InvalidConfig);
     assert!(message.contains("segment.sm"), "{message}");
-    assert_eq!(refusal(&image, with("segment.ms", None)).0, ErrorCode::InvalidConfig);
+    assert_eq!(
+        refusal(&image, with("segment.ms", None)).0,
+        ErrorCode::InvalidConfig
+    );
     let (_, after) = create(&image, &[with("segment.ms", Some("7"))]);
     assert_eq!(after.topic("t").unwrap().configs["segment.ms"], "7");
 }
@@ -212,7 +231,10 @@ fn given_selectors_when_deleted_then_3_and_100_for_unknown_ones_and_42_for_doubl
         TopicSelector::Id(Uuid::from_u128(5)),
         TopicSelector::Name("b".into()),
     ]);
-    let codes: Vec<_> = results.iter().map(|r| r.as_ref().map_err(|f| f.code)).collect();
+    let codes: Vec<_> = results
+        .iter()
+        .map(|r| r.as_ref().map_err(|f| f.code))
+        .collect();
     assert_eq!(codes[0], Err(ErrorCode::InvalidRequest));
     assert_eq!(codes[1], Err(ErrorCode::InvalidRequest));
     assert_eq!(codes[2], Err(ErrorCode::UnknownTopicOrPartition));

@@ -243,7 +243,9 @@ fn given_records_that_make_no_sense_when_replayed_then_refused() {
     let (before, _) = image.images[1].clone();
     let (after, _) = image.images[2].clone();
     let replayed = |start: &Image, records: Vec<MetadataRecord>| {
-        Replay::new(start.clone()).apply_batch(records, 99).unwrap_err()
+        Replay::new(start.clone())
+            .apply_batch(records, 99)
+            .unwrap_err()
     };
     assert!(matches!(
         replayed(&before, topic[..1].to_vec()),
