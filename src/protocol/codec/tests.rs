@@ -1,0 +1,1 @@
+//! Unit tests of the codec: bounds, budget, depth, tags, nulls.
