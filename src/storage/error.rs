@@ -136,6 +136,10 @@ pub enum CheckpointError {
     /// Writing one of the checkpoint's files failed.
     #[error("a checkpoint of the log failed: {0}")]
     Io(#[from] IoError),
+    /// An earlier failure fenced the log, so that nobody knows what its files hold
+    /// past LEO: it can not be stopped cleanly.
+    #[error("the log cannot be stopped cleanly, because an earlier operation failed: {0}; the next start recovers it")]
+    Fenced(String),
     /// The log was closed or deleted.
     #[error("the log is closed")]
     Closed,
@@ -150,6 +154,9 @@ pub enum LoadError {
     /// [`super::Log::create`] found a log in the directory.
     #[error("{0} already holds a log; a new partition needs an empty directory")]
     NotEmpty(String),
+    /// The checkpoint after a recovery failed.
+    #[error("the log was recovered, but not checkpointed: {0}")]
+    Checkpoint(CheckpointError),
     /// Data that had been made durable is no longer what was written. Nothing was cut;
     /// the replica goes offline.
     #[error(

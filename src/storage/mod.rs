@@ -18,17 +18,24 @@ mod data_dir;
 mod error;
 mod flusher;
 pub mod index;
+mod index_files;
 pub mod inspect;
 pub mod leader_epochs;
 mod load;
 mod log;
+mod log_files;
+#[cfg(test)]
+mod log_tests;
 pub mod partition_dir;
 pub mod producer_snapshot;
 mod read;
+mod recover;
+mod scan;
 mod segment;
 mod timestamps;
 mod truncate;
 pub mod uuid_text;
+mod walk;
 
 pub use data_dir::{DataDir, DataDirError, MetaProperties, StartKind};
 pub use error::{AppendError, CheckpointError, FlushError, LoadError, ReadError};
