@@ -8,6 +8,7 @@
 mod config;
 mod error;
 mod log;
+mod records;
 mod serve;
 
 use std::process::ExitCode;
