@@ -239,7 +239,7 @@ fn sealed_segments_are_opened_when_needed_and_closed_when_too_many() {
         for o in 0..20 {
             log.append(&batches(o, 1, 9_000)).await.unwrap();
         }
-        log.flush().await.unwrap();
+        log.checkpoint().await.unwrap();
         assert_eq!(log.segment_count(), 20);
         assert_eq!(log.0.storage.0.open_segments.len(), 2);
         node.disk().remove_raw(format!("{DIR}/{:020}.index", 3));
