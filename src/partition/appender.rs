@@ -45,8 +45,7 @@ impl Inner {
     /// request memory of a shard would have stopped its clients anyway; each batch
     /// counts some bytes of its own, so that tiny ones are bounded as well.
     pub(super) fn check_queue_room(&self, batch_bytes: usize) -> Result<(), ProduceError> {
-        let held = self.queue.held_bytes() + batch_bytes + QUEUED_BATCH_OVERHEAD_BYTES;
-        if held <= QUEUE_BYTES_MAX {
+        if self.queue.has_room(batch_bytes, QUEUE_BYTES_MAX) {
             return Ok(());
         }
         Err(ProduceError::new(
@@ -87,23 +86,25 @@ impl Inner {
             let permit = self.write_budget.acquire(reserve).await;
             // What was queued while this waited for memory goes along, and the
             // state may have changed.
-            if self.state.get() == PartitionState::Online {
+            if self.state.get() == PartitionState::Online && !self.queue.is_empty() {
                 let (batches, keeps) = self.queue.take_write();
+                let bytes: usize = batches.iter().map(|batch| batch.bytes.len()).sum();
                 let outcome = self.log().append(&batches).await;
-                drop((batches, keeps));
-                drop(permit);
-                self.on_appended(outcome);
+                drop((batches, keeps, permit));
+                self.on_appended(outcome, bytes);
             }
             rt.yield_if_needed().await;
         }
     }
 
-    fn on_appended(self: &Rc<Self>, outcome: Result<(), AppendError>) {
+    fn on_appended(self: &Rc<Self>, outcome: Result<(), AppendError>, bytes: usize) {
         match outcome {
             // Gone offline meanwhile: everybody has been answered.
             _ if self.state.get() == PartitionState::Offline => {}
             Ok(()) => {
                 self.fences_in_a_row.set(0);
+                self.bytes_since_checkpoint
+                    .set(self.bytes_since_checkpoint.get() + bytes as u64);
                 let end_offset = self.log().end_offset();
                 self.on(ReplicaEvent::Written { end_offset });
             }
@@ -134,6 +135,10 @@ impl Inner {
 impl AppendQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.batches.borrow().is_empty()
+    }
+
+    fn has_room(&self, batch_bytes: usize, bytes_max: usize) -> bool {
+        self.held_bytes() + batch_bytes + QUEUED_BATCH_OVERHEAD_BYTES <= bytes_max
     }
 
     fn held_bytes(&self) -> usize {
@@ -194,3 +199,59 @@ const QUEUE_BYTES_MAX: usize = 1 << 30;
 
 /// What a queued batch counts beside its bytes.
 const QUEUED_BATCH_OVERHEAD_BYTES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn queued(base_offset: i64, bytes: usize) -> Queued {
+        let batch = LogBatch {
+            bytes: Bytes::from(vec![0; bytes]),
+            base_offset,
+            last_offset: base_offset,
+            leader_epoch: 0,
+            first_timestamp: 0,
+            max_timestamp: 0,
+        };
+        Queued::new(batch, None)
+    }
+
+    #[test]
+    fn a_write_takes_whole_batches_in_order_up_to_its_limit_and_at_least_one() {
+        let queue = AppendQueue::default();
+        queue.push(queued(0, WRITE_BYTES_MAX + 1));
+        queue.push(queued(1, WRITE_BYTES_MAX - 100));
+        queue.push(queued(2, 100));
+        queue.push(queued(3, 1));
+        let mut writes = Vec::new();
+        while !queue.is_empty() {
+            let reserved = queue.next_write_bytes();
+            let (batches, _) = queue.take_write();
+            let bytes: usize = batches.iter().map(|b| b.bytes.len()).sum();
+            assert!(bytes <= reserved, "memory was reserved for it");
+            writes.push(batches.iter().map(|b| b.base_offset).collect::<Vec<_>>());
+        }
+        assert_eq!(writes, [vec![0], vec![1, 2], vec![3]]);
+        assert_eq!(queue.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_queue_at_its_limit_has_no_room_and_tiny_batches_count_too() {
+        let queue = AppendQueue::default();
+        let limit = 3 * (1_000 + QUEUED_BATCH_OVERHEAD_BYTES);
+        for offset in 0..3 {
+            assert!(queue.has_room(1_000, limit));
+            queue.push(queued(offset, 1_000));
+        }
+        assert!(!queue.has_room(1, limit));
+        drop(queue.take_write());
+        assert!(queue.has_room(1_000, limit));
+        for offset in 0..3 {
+            queue.push(queued(offset, 1));
+        }
+        assert_eq!(queue.held_bytes(), 3 * (1 + QUEUED_BATCH_OVERHEAD_BYTES));
+        drop(queue.take_all());
+        assert_eq!(queue.held_bytes(), 0);
+    }
+}

@@ -52,12 +52,24 @@ impl Partition {
         }
         let _running = inner.count(Counted::Checkpoint);
         let log = inner.log();
+        let covered = inner.bytes_since_checkpoint.get();
         let outcome = log.checkpoint().await;
         match &outcome {
-            Ok(_) => inner.on_flushed(log.flushed_offset()),
+            Ok(_) => {
+                let left = inner.bytes_since_checkpoint.get().saturating_sub(covered);
+                inner.bytes_since_checkpoint.set(left);
+                inner.on_flushed(log.flushed_offset());
+            }
             Err(error) => inner.on_checkpoint_error(error),
         }
         outcome
+    }
+
+    /// True once `checkpoint.bytes` were written since the last checkpoint.
+    pub fn checkpoint_is_due(&self) -> bool {
+        let inner = &self.0;
+        inner.state.get() == PartitionState::Online
+            && inner.bytes_since_checkpoint.get() >= inner.config.borrow().checkpoint_bytes
     }
 
     /// Closes cleanly: refuses new work with NOT_LEADER_OR_FOLLOWER, writes what is

@@ -21,7 +21,7 @@ use super::{inner, PartitionState};
 use crate::protocol::ErrorCode;
 use crate::replication::ReplicaEvent;
 use crate::runtime::{IoError, IoErrorKind, Queue};
-use crate::storage::{AppendError, FlushError, LoadError, LoadMode, Log, ReadError};
+use crate::storage::{AppendError, FlushError, LoadError, LoadMode, Log, ReadError, TruncateError};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -226,6 +226,18 @@ impl From<LoadError> for RebuildError {
             }
             LoadError::Io(_) => RebuildError::Refused(error.to_string()),
             _ => RebuildError::Damaged(error.to_string()),
+        }
+    }
+}
+
+impl From<TruncateError> for RebuildError {
+    fn from(error: TruncateError) -> RebuildError {
+        match &error {
+            TruncateError::Device(_) => RebuildError::Device(error.to_string()),
+            TruncateError::Corrupt { .. } => RebuildError::Damaged(error.to_string()),
+            TruncateError::Io(_) | TruncateError::Fenced(_) | TruncateError::Closed => {
+                RebuildError::Refused(error.to_string())
+            }
         }
     }
 }

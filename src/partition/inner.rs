@@ -52,6 +52,8 @@ pub(super) struct Inner {
     pub(super) visible: OffsetWaiters,
     pub(super) bound_moved: Event,
     pub(super) tasks: Tasks,
+    /// Written since the last checkpoint.
+    pub(super) bytes_since_checkpoint: Cell<u64>,
     /// Fences since the last write that succeeded: how long to wait before the
     /// next rebuild.
     pub(super) fences_in_a_row: Cell<u32>,

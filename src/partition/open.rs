@@ -90,6 +90,7 @@ impl Partition {
             visible: OffsetWaiters::default(),
             bound_moved: Event::new(),
             tasks: Tasks::default(),
+            bytes_since_checkpoint: Cell::new(0),
             fences_in_a_row: Cell::new(0),
             device_error_handler: RefCell::new(None),
         });

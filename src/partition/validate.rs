@@ -12,6 +12,7 @@ use super::produce::ProduceError;
 use crate::config::TopicConfig;
 use crate::protocol::batch::{
     BatchError, BatchHeader, BatchView, RecordError, RecordErrorKind, RecordIter, TimestampType,
+    MAGIC,
 };
 use crate::protocol::ErrorCode;
 use crate::storage::LogBatch;
@@ -72,6 +73,7 @@ impl ValidBatch {
 /// batch that the topic allows.
 pub(super) fn producer_batch(records: Bytes, limits: &Limits) -> Result<ValidBatch, ProduceError> {
     check_size(records.len(), limits)?;
+    check_magic(&records)?;
     let view = BatchView::parse_produced(records).map_err(refuse)?;
     let header = *view.header();
     if header.attributes.timestamp_type() == TimestampType::LogAppendTime {
@@ -131,6 +133,15 @@ fn check_size(bytes: usize, limits: &Limits) -> Result<(), ProduceError> {
     Ok(())
 }
 
+/// Record formats v0 and v1 may be shorter than the header of v2, so they are told
+/// apart before anything else is read.
+fn check_magic(records: &[u8]) -> Result<(), ProduceError> {
+    match records.get(MAGIC_AT) {
+        Some(magic) if *magic as i8 != MAGIC => Err(refuse(BatchError::BadMagic(*magic as i8))),
+        _ => Ok(()),
+    }
+}
+
 /// Reads every record. Returns the largest timestamp.
 fn check_records(view: &BatchView, limits: &Limits) -> Result<i64, ProduceError> {
     let header = view.header();
@@ -167,6 +178,9 @@ fn check_timestamp(timestamp: i64, index: usize, limits: &Limits) -> Result<(), 
 fn refuse(error: BatchError) -> ProduceError {
     ProduceError::new(error.error_code(), error.to_string())
 }
+
+/// Where every record format has its version.
+const MAGIC_AT: usize = 16;
 
 /// A record without a timestamp.
 const NO_TIMESTAMP: i64 = -1;

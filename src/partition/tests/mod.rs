@@ -7,6 +7,7 @@ mod lists;
 mod model;
 mod reads;
 mod stopping;
+mod validation;
 
 use super::*;
 use crate::config::{BrokerConfig, FlushOnAck};

@@ -13,6 +13,7 @@ struct Model {
     records: RefCell<Vec<Vec<u8>>>,
     producers: Cell<usize>,
     readers: Cell<usize>,
+    changes_ended: Cell<bool>,
     ended: Event,
 }
 
@@ -43,7 +44,11 @@ fn run(seed: u64) {
     }
     let task = changes(bed.rt.clone(), partition.clone(), model.clone(), config);
     bed.rt.spawn(Queue::Background, task);
-    bed.run(model.ended.wait_until(|| model.readers.get() == 0));
+    bed.run(
+        model
+            .ended
+            .wait_until(|| model.readers.get() == 0 && model.changes_ended.get()),
+    );
     let numbers = partition.numbers();
     assert_eq!(numbers.next_offset, model.records.borrow().len() as i64);
     assert_eq!(numbers.end_offset, numbers.next_offset);
@@ -81,7 +86,7 @@ async fn producer(rt: Rt, partition: Partition, model: Rc<Model>) {
 async fn reader(rt: Rt, partition: Partition, model: Rc<Model>) {
     let mut offset = 0;
     loop {
-        let moved = partition.bound_moved().listen();
+        let (moved, ended) = (partition.bound_moved().listen(), model.ended.listen());
         let outcome = partition
             .fetch(FetchSpec {
                 bytes_max: (rt.random_u64() % 20_000) as usize,
@@ -105,14 +110,14 @@ async fn reader(rt: Rt, partition: Partition, model: Rc<Model>) {
         if model.producers.get() == 0 && offset == total {
             break;
         }
-        moved.await;
+        futures_lite::future::or(moved, ended).await;
     }
     model.readers.set(model.readers.get() - 1);
     model.ended.notify_all();
 }
 
-/// Checkpoints and changes of the policy. Ends with one that flushes, so that the
-/// last records become visible.
+/// Checkpoints and changes of the policy. Whatever the last one is, the last records
+/// become visible.
 async fn changes(rt: Rt, partition: Partition, model: Rc<Model>, config: TopicConfig) {
     while model.producers.get() > 0 {
         rt.sleep(Duration::from_millis(rt.random_u64() % 30)).await;
@@ -132,4 +137,6 @@ async fn changes(rt: Rt, partition: Partition, model: Rc<Model>, config: TopicCo
         assert!(numbers.flushed_offset <= numbers.end_offset);
         assert!(numbers.end_offset <= numbers.next_offset);
     }
+    model.changes_ended.set(true);
+    model.ended.notify_all();
 }

@@ -73,6 +73,24 @@ fn a_checkpoint_returns_what_is_durable() {
 }
 
 #[test]
+fn a_checkpoint_is_due_after_checkpoint_bytes() {
+    let bed = Bed::new(1);
+    let partition = bed.create(TopicConfig {
+        checkpoint_bytes: 3_000,
+        ..config(FlushOnAck::All)
+    });
+    bed.run(async {
+        for due in [false, false, true] {
+            let all = produce(&partition, batch(&[vec![1; 1_000]]), Acks::All);
+            all.done.await.expect("acks=all");
+            assert_eq!(partition.checkpoint_is_due(), due);
+        }
+        partition.checkpoint().await.expect("a checkpoint");
+        assert!(!partition.checkpoint_is_due());
+    });
+}
+
+#[test]
 fn deleting_fails_what_is_queued_and_waits_for_io() {
     for seed in 0..30 {
         let bed = Bed::new(seed);
