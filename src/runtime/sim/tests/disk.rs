@@ -184,7 +184,7 @@ fn a_later_write_may_survive_without_an_earlier_one() {
         node.crash();
         let left = node.disk().read_raw("/d/f").unwrap();
         assert_eq!(left.len(), 8192, "a synced size is durable, seed {seed}");
-        let first_lost = left[..4096].iter().any(|b| *b == 0);
+        let first_lost = left[..4096].contains(&0);
         let second_kept = left[4096..].contains(&2);
         seen += u32::from(first_lost && second_kept);
     }
