@@ -17,6 +17,8 @@ mod dir;
 mod executor;
 mod file;
 mod mesh;
+#[cfg(test)]
+mod mesh_tests;
 mod net;
 mod rt;
 mod signals;
