@@ -9,6 +9,7 @@
 
 use super::rng::SimRng;
 use super::world::Node;
+use super::PowerCut;
 use crate::runtime::Queue;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ pub(super) struct Core {
     ready: Arc<Mutex<Vec<u64>>>,
     current: Cell<u64>,
     polls_at_this_time: Cell<u64>,
+    /// A node that loses its power before anything else runs.
+    power_cut: Cell<Option<(usize, PowerCut)>>,
     trace: Cell<u64>,
     pub nodes: RefCell<Vec<Rc<Node>>>,
     pub net: super::net::Net,
@@ -103,6 +106,7 @@ impl Core {
             ready: Arc::default(),
             current: Cell::new(0),
             polls_at_this_time: Cell::new(0),
+            power_cut: Cell::new(None),
             trace: Cell::new(seed),
             nodes: RefCell::default(),
             net: super::net::Net::default(),
@@ -115,6 +119,18 @@ impl Core {
 
     pub fn node(&self, node: usize) -> Rc<Node> {
         self.nodes.borrow()[node].clone()
+    }
+
+    /// Cuts a node's power as soon as the task that runs now has paused.
+    pub fn cut_power_soon(&self, node: usize, mode: PowerCut) {
+        self.power_cut.set(Some((node, mode)));
+    }
+
+    /// The node's run has ended in another way.
+    pub fn forget_power_cut(&self, node: usize) {
+        if self.power_cut.get().is_some_and(|(n, _)| n == node) {
+            self.power_cut.set(None);
+        }
     }
 
     pub fn next_sequence(&self) -> u64 {
@@ -211,7 +227,13 @@ impl Core {
         let waker = self.waker(id);
         waker.clone().wake();
         let started = self.now();
-        while !stop() {
+        loop {
+            if let Some((node, mode)) = self.power_cut.take() {
+                self.node(node).crash(self, mode);
+            }
+            if stop() {
+                return None;
+            }
             match self.pick() {
                 Some(picked) if picked == id => {
                     waker.queued.store(false, Ordering::Relaxed);
@@ -235,11 +257,10 @@ impl Core {
                     }
                 },
             }
-            if self.now() - started > LIMIT_NANOS {
+            if deadline == u64::MAX && self.now() - started > LIMIT_NANOS {
                 self.stuck("a virtual week passed");
             }
         }
-        None
     }
 
     /// Draws the next task to poll. A task that never stops running does not stop
@@ -277,7 +298,10 @@ impl Core {
         match timer {
             Timer::Wake(waker) => waker.wake(),
             Timer::Deliver { link, side } => link.deliver(self, side),
-            Timer::Disk { node, op } => self.node(node).complete_disk_op(self, op),
+            Timer::Disk { node, op } => {
+                let node = self.node(node);
+                node.disk.complete(self, op, node.clock_ms(self))
+            }
         }
     }
 
