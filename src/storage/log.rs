@@ -15,12 +15,14 @@
 //! What it is not: it does not decide when to flush, checkpoint, or delete.
 
 use super::cache::Cache;
-use super::flusher::Flusher;
+use super::flusher::{FlushFence, FlushTurn, Flusher};
 use super::index::{OffsetIndex, TimeIndex};
-use super::segment::{OpenSegments, Segment};
-use super::{AppendError, FlushError, LoadError};
+use super::leader_epochs::LeaderEpochs;
+use super::read::ReadAhead;
+use super::segment::{file_name, OpenSegments, Segment};
+use super::LoadError;
 use crate::runtime::local::{Budget, Event};
-use crate::runtime::{Dir, File, Rt};
+use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite, BLOCK_BYTES};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -112,12 +114,16 @@ pub(super) struct LogShared {
     pub(super) config: Cell<LogConfig>,
     pub(super) state: RefCell<LogState>,
     pub(super) append_busy: Cell<bool>,
+    /// A segment file was created and its name is not durable yet.
+    pub(super) name_unsynced: Cell<bool>,
     pub(super) gate: IoGate,
     /// Held by whoever writes the files beside a segment: one at a time.
     pub(super) side_files: Budget,
+    /// A task is sealing.
+    pub(super) sealing: Cell<bool>,
     /// Told when a flush of this log ended, or the log closed.
     pub(super) flush_ended: Event,
-    pub(super) read_ahead: super::read::ReadAhead,
+    pub(super) read_ahead: ReadAhead,
 }
 
 pub(super) struct LogState {
@@ -131,11 +137,11 @@ pub(super) struct LogState {
     /// The bytes of the active segment's last, partial block.
     pub(super) tail: Vec<u8>,
     pub(super) append_fence: Option<String>,
-    pub(super) flush_fence: Option<FlushError>,
-    pub(super) closed: bool,
-    pub(super) flush_queued: bool,
-    /// (leader epoch, first offset), both increasing.
-    pub(super) epochs: Vec<(i32, i64)>,
+    pub(super) flush_fence: Option<FlushFence>,
+    /// Set when a close or deletion began: no more appends.
+    pub(super) closing: bool,
+    pub(super) flush_turn: FlushTurn,
+    pub(super) epochs: LeaderEpochs,
 }
 
 /// What a load found, for [`Log::assemble`].
@@ -151,8 +157,7 @@ pub(super) struct LoadedLog {
     pub(super) segments: Vec<LoadedSegment>,
     /// The bytes of the last segment from its last block boundary to its end.
     pub(super) tail: Vec<u8>,
-    /// (leader epoch, first offset), both increasing.
-    pub(super) epochs: Vec<(i32, i64)>,
+    pub(super) epochs: LeaderEpochs,
 }
 
 /// One segment as a load found it.
@@ -200,14 +205,93 @@ impl Storage {
 
 impl Log {
     /// Creates a new, empty log that starts at offset 0, its directory and first
-    /// segment durable.
+    /// segment durable. [`LoadError::NotEmpty`] if a segment is there.
     pub async fn create(storage: &Storage, dir: Dir, config: LogConfig) -> Result<Log, LoadError> {
-        todo!()
+        dir.create_all(SyncSite::PartitionCreate).await?;
+        let entries = dir.list().await?;
+        if entries.iter().any(|entry| entry.name.ends_with(".log")) {
+            return Err(LoadError::NotEmpty(dir.path().display().to_string()));
+        }
+        let file = dir.open(&file_name(0, "log"), OpenMode::CreateNew).await?;
+        dir.sync(SyncSite::SegmentCreate).await?;
+        Ok(Log::assemble(LoadedLog {
+            storage: storage.clone(),
+            dir,
+            config,
+            log_start_offset: 0,
+            recovery_point: 0,
+            segments: vec![LoadedSegment {
+                base_offset: 0,
+                next_offset: 0,
+                len: 0,
+                allocated: 0,
+                first_batch_timestamp: None,
+                max_timestamp: (-1, 0),
+                open: Some((file, OffsetIndex::new(0), TimeIndex::new(0))),
+            }],
+            tail: Vec::new(),
+            epochs: LeaderEpochs::new(),
+        }))
     }
 
-    /// Makes a log of what a load found.
+    /// Makes a log of what a load found. Every segment but the last is sealed.
     pub(super) fn assemble(loaded: LoadedLog) -> Log {
-        todo!()
+        let LoadedLog {
+            storage,
+            dir,
+            config,
+            log_start_offset,
+            recovery_point,
+            segments,
+            tail,
+            epochs,
+        } = loaded;
+        let now_ms = storage.rt().wall_clock_ms();
+        let last = segments.len().checked_sub(1).expect("a log has a segment");
+        let segments: Vec<Rc<Segment>> = segments
+            .into_iter()
+            .enumerate()
+            .map(|(i, segment)| Rc::new(Segment::loaded(segment, i == last, now_ms)))
+            .collect();
+        let end = segments[last].extent();
+        assert_eq!(
+            tail.len() as u64,
+            end.len % BLOCK_BYTES as u64,
+            "the tail is the last segment's partial block"
+        );
+        for segment in &segments[..last] {
+            if segment.file().is_some() {
+                storage.0.open_segments.used(segment);
+            }
+        }
+        let id = storage.0.next_log.get();
+        storage.0.next_log.set(id + 1);
+        Log(Rc::new(LogShared {
+            id,
+            dir,
+            config: Cell::new(config),
+            state: RefCell::new(LogState {
+                log_start_offset,
+                end_offset: end.next_offset,
+                flushed_offset: end.next_offset,
+                recovery_point,
+                segments,
+                tail,
+                append_fence: None,
+                flush_fence: None,
+                closing: false,
+                flush_turn: FlushTurn::Idle,
+                epochs,
+            }),
+            append_busy: Cell::new(false),
+            name_unsynced: Cell::new(false),
+            gate: IoGate::new(),
+            side_files: Budget::new(1),
+            sealing: Cell::new(false),
+            flush_ended: Event::new(),
+            read_ahead: ReadAhead::new(),
+            storage,
+        }))
     }
 
     /// The first offset that exists.
@@ -248,28 +332,139 @@ impl Log {
 
     /// The latest leader epoch that the log knows.
     pub fn latest_leader_epoch(&self) -> Option<i32> {
-        self.0.state.borrow().epochs.last().map(|e| e.0)
+        self.0.state.borrow().epochs.latest().map(|e| e.epoch)
     }
 
-    /// Notes that `epoch` starts at `start_offset`; ignored unless it is later than
-    /// the latest one known.
+    /// Notes that `epoch` starts at `start_offset` (see [`LeaderEpochs::assign`]). It
+    /// becomes durable with the next checkpoint; an epoch that wrote something is
+    /// found again by recovery even before.
     pub fn assign_epoch(&self, epoch: i32, start_offset: i64) {
-        self.0.state.borrow_mut().assign_epoch(epoch, start_offset);
+        self.0.state.borrow_mut().epochs.assign(epoch, start_offset);
     }
 
     /// Ends the log's use before its directory is removed: refuses new work, waits
     /// for I/O in flight, drops cached buffers and files. Removing the directory is
     /// the caller's.
     pub async fn delete(self) {
-        todo!()
+        self.0.state.borrow_mut().closing = true;
+        self.0.gate.close().await;
+        self.0.drop_memory();
     }
 }
 
-impl LogState {
-    pub(super) fn assign_epoch(&mut self, epoch: i32, start_offset: i64) {
-        todo!()
+impl LogShared {
+    /// The active segment.
+    pub(super) fn active(&self) -> Rc<Segment> {
+        let state = self.state.borrow();
+        state.segments[state.segments.len() - 1].clone()
+    }
+
+    /// Lets go of buffers and files, once the gate is closed.
+    pub(super) fn drop_memory(&self) {
+        self.storage.0.cache.remove_log(self.id);
+        for segment in &self.state.borrow().segments {
+            segment.close();
+        }
+        self.flush_ended.notify_all();
     }
 }
 
-/// Counts I/O in flight, so that truncation and deletion can wait until none is left.
-pub(super) struct IoGate;
+/// Counts I/O in flight on a log, so that truncation, closing and deletion can wait
+/// until none is left. Who is inside never enters again.
+#[derive(Clone)]
+pub(super) struct IoGate(Rc<GateState>);
+
+struct GateState {
+    inside: Cell<usize>,
+    door: Cell<Door>,
+    changed: Event,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Open,
+    /// Someone has the log for himself; others wait.
+    Held,
+    /// Nobody enters any more.
+    Closed,
+}
+
+/// Being inside the gate.
+pub(super) struct IoGuard(Rc<GateState>);
+
+/// Having the log for oneself; opens the gate again when dropped.
+pub(super) struct ExclusiveGuard(Rc<GateState>);
+
+/// The gate was closed for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GateClosed;
+
+impl IoGate {
+    fn new() -> IoGate {
+        IoGate(Rc::new(GateState {
+            inside: Cell::new(0),
+            door: Cell::new(Door::Open),
+            changed: Event::new(),
+        }))
+    }
+
+    /// Enters, once nobody has the log for himself.
+    pub(super) async fn enter(&self) -> Result<IoGuard, GateClosed> {
+        self.0
+            .changed
+            .wait_until(|| self.0.door.get() != Door::Held)
+            .await;
+        if self.0.door.get() == Door::Closed {
+            return Err(GateClosed);
+        }
+        self.0.inside.set(self.0.inside.get() + 1);
+        Ok(IoGuard(self.0.clone()))
+    }
+
+    /// True once the gate is closed for good.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.door.get() == Door::Closed
+    }
+
+    /// Keeps others out, and waits until nobody is inside.
+    pub(super) async fn exclusive(&self) -> Result<ExclusiveGuard, GateClosed> {
+        self.0
+            .changed
+            .wait_until(|| self.0.door.get() != Door::Held)
+            .await;
+        if self.0.door.get() == Door::Closed {
+            return Err(GateClosed);
+        }
+        self.0.door.set(Door::Held);
+        let guard = ExclusiveGuard(self.0.clone());
+        self.0.changed.wait_until(|| self.0.inside.get() == 0).await;
+        Ok(guard)
+    }
+
+    /// Closes the gate for good, and waits until nobody is inside.
+    pub(super) async fn close(&self) {
+        self.0
+            .changed
+            .wait_until(|| self.0.door.get() != Door::Held)
+            .await;
+        self.0.door.set(Door::Closed);
+        self.0.changed.notify_all();
+        self.0.changed.wait_until(|| self.0.inside.get() == 0).await;
+    }
+}
+
+impl Drop for IoGuard {
+    fn drop(&mut self) {
+        self.0.inside.set(self.0.inside.get() - 1);
+        if self.0.inside.get() == 0 {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for ExclusiveGuard {
+    fn drop(&mut self) {
+        self.0.door.set(Door::Open);
+        self.0.changed.notify_all();
+    }
+}

@@ -18,20 +18,29 @@ mod data_dir;
 mod error;
 mod flusher;
 pub mod index;
+mod index_files;
 pub mod inspect;
 pub mod leader_epochs;
 mod load;
 mod log;
+mod log_files;
+#[cfg(test)]
+mod log_tests;
 pub mod partition_dir;
 pub mod producer_snapshot;
 mod read;
+mod recover;
+#[cfg(test)]
+mod recovery_tests;
+mod scan;
 mod segment;
 mod timestamps;
 mod truncate;
 pub mod uuid_text;
+mod walk;
 
 pub use data_dir::{DataDir, DataDirError, MetaProperties, StartKind};
-pub use error::{AppendError, CheckpointError, FlushError, LoadError, ReadError};
+pub use error::{AppendError, CheckpointError, FlushError, LoadError, ReadError, TruncateError};
 pub use load::{LoadMode, LoadReport};
 pub use log::{Log, LogBatch, LogConfig, Storage, StorageLimits};
 pub use partition_dir::PartitionName;

@@ -1,0 +1,6 @@
+//! Tests of the simulator itself.
+
+mod disk;
+mod executor;
+mod mesh;
+mod net;
