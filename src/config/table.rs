@@ -291,8 +291,7 @@ pub static SETTINGS: &[Setting] = &[
         "max.request.partition.size.limit",
         int(1, I32_MAX),
         "2000",
-        "Most partitions in one answer to a request that describes topic partitions page by \
-         page.",
+        "Most partitions that one request may name.",
     ),
     broker(
         "cache.bytes",
