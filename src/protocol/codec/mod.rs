@@ -13,6 +13,8 @@ mod error;
 mod macros;
 mod reader;
 mod records;
+#[cfg(test)]
+pub(crate) mod sample;
 mod string;
 mod types;
 mod writer;
