@@ -111,6 +111,6 @@ impl<T: Sample> Sample for Vec<T> {
 
 impl<T: Sample> Sample for Option<T> {
     fn sample(source: &mut Source, cx: Context) -> Self {
-        (source.byte() % 4 != 0).then(|| T::sample(source, cx))
+        (source.byte() > 60).then(|| T::sample(source, cx))
     }
 }
