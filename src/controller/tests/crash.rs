@@ -1,10 +1,9 @@
 //! Power cuts, damaged snapshots, full and failing disks, in the simulator.
 
 use super::*;
+use crate::controller::options::SnapshotInterval;
 use crate::controller::snapshot::SnapshotName;
-use crate::controller::{
-    Controller, ControllerError, ControllerOptions, SnapshotInterval, TopicSelector,
-};
+use crate::controller::{Controller, ControllerError, ControllerOptions, TopicSelector};
 use crate::protocol::ErrorCode;
 use crate::runtime::sim::{SimNode, World};
 use crate::runtime::{Queue, Rt, SyncSite};
@@ -40,15 +39,17 @@ fn options(clean_at: Option<i64>) -> ControllerOptions {
         max_partitions: 1000,
         clean: clean_at.is_some(),
         recovery_point: clean_at,
-        snapshot_interval: SnapshotInterval {
-            records: 40,
-            bytes: 1 << 20,
-        },
     }
 }
 
 async fn open(rt: &Rt, clean_at: Option<i64>) -> Result<(Controller, Image), ControllerError> {
-    Controller::open(rt, &storage(rt), rt.dir(DATA_DIR), options(clean_at)).await
+    // Snapshots often, so that every run meets some.
+    let interval = SnapshotInterval {
+        records: 40,
+        bytes: 1 << 20,
+    };
+    let dir = rt.dir(DATA_DIR);
+    Controller::open_with(rt, &storage(rt), dir, options(clean_at), interval).await
 }
 
 /// What one client knows of one of its names.
