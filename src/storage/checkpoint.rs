@@ -33,6 +33,7 @@ impl Log {
             .await
             .map_err(|_| CheckpointError::Closed)?;
         let _side_files = log.side_files.acquire(1).await;
+        log.durable(log.seal().await)?;
         let (point, holder) = {
             let state = log.state.borrow();
             let point = state.flushed_offset;
@@ -40,9 +41,9 @@ impl Log {
             (point, newest_first.find(|s| s.base_offset < point).cloned())
         };
         if let Some(segment) = holder.filter(|s| s.phase() != SegmentPhase::Sealed) {
-            log.write_indexes(&segment, point).await?;
+            log.durable(log.write_indexes(&segment, point).await)?;
         }
-        log.write_checkpoint_at(point).await
+        log.durable(log.write_checkpoint_at(point).await)
     }
 
     /// Stops the log cleanly: refuses new work, waits for I/O in flight, flushes, cuts
@@ -66,33 +67,43 @@ impl Log {
 }
 
 impl LogShared {
+    /// A checkpoint that failed leaves nobody knowing what its files hold: the log is
+    /// fenced, as after a failed flush.
+    fn durable<T>(&self, result: Result<T, IoError>) -> Result<T, CheckpointError> {
+        result.map_err(|error| {
+            self.fence_off(error.clone().into());
+            error.into()
+        })
+    }
+
     /// The last files of a log that nobody uses any more. An append that was in flight
     /// when the close began may have moved LEO past the flush: flushing comes first.
     async fn write_final(&self) -> Result<i64, CheckpointError> {
         {
             let state = self.state.borrow();
-            if let Some(error) = &state.flush_fence {
-                return Err(error.clone().into());
+            if let Some(fence) = &state.flush_fence {
+                return Err(fence.error().clone().into());
             }
             if let Some(reason) = &state.append_fence {
                 return Err(CheckpointError::Fenced(reason.clone()));
             }
         }
         self.make_durable().await.map_err(super::FlushError::from)?;
+        let _side_files = self.side_files.acquire(1).await;
+        self.seal().await?;
         let active = self.active();
         let extent = active.extent();
         let file = active.file().expect("the active segment is open");
         file.truncate(extent.len).await?;
         file.sync_data(SyncSite::SegmentSeal).await?;
         active.complete_time_index();
-        let _side_files = self.side_files.acquire(1).await;
         self.write_indexes(&active, i64::MAX).await?;
         let end_offset = self.state.borrow().end_offset;
-        self.write_checkpoint_at(end_offset).await
+        Ok(self.write_checkpoint_at(end_offset).await?)
     }
 
     /// Snapshot and epochs at `point`, names synced; then the recovery point moves.
-    async fn write_checkpoint_at(&self, point: i64) -> Result<i64, CheckpointError> {
+    async fn write_checkpoint_at(&self, point: i64) -> Result<i64, IoError> {
         self.write_snapshot(point).await?;
         let epochs = self.state.borrow().epochs.encode();
         self.dir

@@ -172,3 +172,80 @@ pub enum LoadError {
         detail: String,
     },
 }
+
+/// Why [`super::Log::truncate_to`] failed. The log is fenced, unless it was closed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TruncateError {
+    /// The device failed: the data directory goes offline.
+    #[error("the device failed while the log was truncated: {0}; the data directory must go offline, check the disk")]
+    Device(IoError),
+    /// Any other error of the file system.
+    #[error("truncating the log failed: {0}; the partition must be rebuilt from disk")]
+    Io(IoError),
+    /// The bytes on disk are not what was written: the replica goes offline.
+    #[error("the log is damaged in {file} at byte {position}: {detail}; the replica must go offline, check the disk")]
+    Corrupt {
+        /// The segment file.
+        file: String,
+        /// Where in it.
+        position: u64,
+        /// What is wrong.
+        detail: String,
+    },
+    /// An earlier failure fenced the log.
+    #[error(
+        "the log cannot be truncated until it is rebuilt, because an earlier operation failed: {0}"
+    )]
+    Fenced(String),
+    /// The log was closed or deleted.
+    #[error("the log is closed")]
+    Closed,
+}
+
+impl From<IoError> for TruncateError {
+    fn from(error: IoError) -> TruncateError {
+        match error.kind {
+            IoErrorKind::Device => TruncateError::Device(error),
+            _ => TruncateError::Io(error),
+        }
+    }
+}
+
+impl From<ReadError> for TruncateError {
+    fn from(error: ReadError) -> TruncateError {
+        match error {
+            ReadError::Corrupt {
+                file,
+                position,
+                detail,
+            } => TruncateError::Corrupt {
+                file,
+                position,
+                detail,
+            },
+            ReadError::Device(error) | ReadError::Io(error) => error.into(),
+            ReadError::Closed => TruncateError::Closed,
+            ReadError::OutOfRange { .. } => unreachable!("a walk takes no offset range"),
+        }
+    }
+}
+
+impl From<LoadError> for TruncateError {
+    fn from(error: LoadError) -> TruncateError {
+        match error {
+            LoadError::Io(error) => error.into(),
+            LoadError::Damaged {
+                file,
+                position,
+                detail,
+            } => TruncateError::Corrupt {
+                file,
+                position,
+                detail,
+            },
+            LoadError::Checkpoint(_) | LoadError::NotEmpty(_) => {
+                unreachable!("listing and removing files neither checkpoints nor creates")
+            }
+        }
+    }
+}

@@ -1,8 +1,10 @@
 //! Flushes: one flusher for the logs of a shard.
 //!
 //! A flush notes LEO, then makes everything below it durable: new names, then rolled
-//! segments in order (sealed on the way), then the active one. So `flushed_offset`
-//! never covers a byte whose file, or whose file's name, could still be lost. It
+//! segments in order (cut on the way), then the active one. So `flushed_offset`
+//! never covers a byte whose file, or whose file's name, could still be lost. What is
+//! left of sealing (index files, snapshot) delays no waiter: it follows in the
+//! background, and holds back the recovery point only. A flush
 //! serves every waiter whose bytes were written before it began; later ones share
 //! the next, which is queued at once when the current ends. Of one log at most one
 //! flush runs; of all logs at most `in_flight_max`, first come, first served.
@@ -13,12 +15,13 @@
 //! What it is not: callers do not learn how bytes were made durable, and it does not
 //! decide when to flush.
 
-use super::log::LogShared;
+use super::log::{LogShared, LogState};
 use super::segment::{Segment, SegmentPhase};
 use super::{FlushError, Log};
 use crate::runtime::{IoError, Queue, Rt, SyncSite};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::rc::Rc;
 
 /// Runs the flushes of a shard. Cheap to clone.
@@ -31,6 +34,26 @@ struct FlusherShared {
     /// Logs that are due; each at most once (see [`FlushTurn`]).
     queue: RefCell<VecDeque<Log>>,
     workers: Cell<usize>,
+}
+
+/// The failure after which nothing more is made durable.
+pub(super) struct FlushFence {
+    error: FlushError,
+    /// A caller was told the error itself.
+    reported: bool,
+}
+
+impl FlushFence {
+    /// The failure.
+    pub(super) fn error(&self) -> &FlushError {
+        &self.error
+    }
+}
+
+impl fmt::Display for FlushFence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
 }
 
 /// Where a log stands with the flusher.
@@ -82,6 +105,7 @@ impl Flusher {
                 again
             };
             log.0.flush_ended.notify_all();
+            log.start_sealing();
             if again {
                 self.0.queue.borrow_mut().push_back(log);
             }
@@ -96,10 +120,12 @@ impl Log {
     pub async fn flush(&self) -> Result<i64, FlushError> {
         let target = {
             let state = self.0.state.borrow();
-            if let Some(earlier) = &state.flush_fence {
-                return Err(FlushError::Fenced(earlier.to_string()));
+            match &state.flush_fence {
+                Some(fence) if fence.reported => {
+                    return Err(FlushError::Fenced(fence.error.to_string()));
+                }
+                _ => state.end_offset,
             }
-            state.end_offset
         };
         loop {
             let ended = self.0.flush_ended.listen();
@@ -109,6 +135,24 @@ impl Log {
             self.request_flush();
             ended.await;
         }
+    }
+
+    /// Has cut segments sealed in the background: nobody waits for their indexes.
+    fn start_sealing(&self) {
+        let newest = self.0.state.borrow().newest_segments_in(SegmentPhase::Cut);
+        if newest.is_empty() || self.0.sealing.replace(true) {
+            return;
+        }
+        let log = self.clone();
+        self.0.storage.rt().spawn(Queue::Background, async move {
+            if let Ok(_io) = log.0.gate.enter().await {
+                let _side_files = log.0.side_files.acquire(1).await;
+                if let Err(error) = log.0.seal().await {
+                    log.0.fence_off(error.into());
+                }
+            }
+            log.0.sealing.set(false);
+        });
     }
 
     fn request_flush(&self) {
@@ -129,12 +173,13 @@ impl Log {
 
 impl LogShared {
     fn flush_result(&self, target: i64) -> Option<Result<i64, FlushError>> {
-        let state = self.state.borrow();
+        let mut state = self.state.borrow_mut();
+        if let Some(fence) = &mut state.flush_fence {
+            fence.reported = true;
+            return Some(Err(fence.error.clone()));
+        }
         if state.flushed_offset >= target {
             return Some(Ok(state.flushed_offset));
-        }
-        if let Some(error) = &state.flush_fence {
-            return Some(Err(error.clone()));
         }
         self.gate.is_closed().then_some(Err(FlushError::Closed))
     }
@@ -148,28 +193,28 @@ impl LogShared {
             return;
         }
         if let Err(error) = self.make_durable().await {
-            let error = FlushError::from(error);
-            let mut state = self.state.borrow_mut();
-            state.append_fence.get_or_insert_with(|| error.to_string());
-            state.flush_fence = Some(error);
+            self.fence_off(error.into());
         }
     }
 
+    /// Names, then rolled segments in order, then the active one.
     pub(super) async fn make_durable(&self) -> Result<(), IoError> {
-        let (noted, rolled, active) = {
+        let (noted, flushed, rolled, active) = {
             let state = self.state.borrow();
-            let is_rolled = |s: &&Rc<Segment>| s.phase() == SegmentPhase::Rolled;
-            let rolled: Vec<Rc<Segment>> =
-                state.segments.iter().filter(is_rolled).cloned().collect();
-            (state.end_offset, rolled, self.active())
+            let rolled = state.newest_segments_in(SegmentPhase::Rolled);
+            (
+                state.end_offset,
+                state.flushed_offset,
+                rolled,
+                self.active(),
+            )
         };
         if self.name_unsynced.replace(false) {
             self.dir.sync(SyncSite::SegmentCreate).await?;
         }
         for segment in rolled {
-            self.seal(&segment).await?;
+            self.cut_rolled(&segment).await?;
         }
-        let flushed = self.state.borrow().flushed_offset;
         if noted > flushed.max(active.base_offset) {
             let file = active.file().expect("the active segment is open");
             file.sync_data(SyncSite::SegmentFlush).await?;
@@ -179,26 +224,62 @@ impl LogShared {
         Ok(())
     }
 
-    /// Cuts a rolled segment to its exact length and makes it, its indexes and the
-    /// producer snapshot at its end durable. Only then may the flushed offset and the
-    /// recovery point pass its end: nothing below them is read again by recovery, so
-    /// no zeros and no stale bytes may stand there.
-    async fn seal(&self, segment: &Rc<Segment>) -> Result<(), IoError> {
+    /// Cuts a rolled segment to its exact length, durably. Only then may the flushed
+    /// offset pass its end: no zeros and no stale bytes may stand before what follows.
+    async fn cut_rolled(&self, segment: &Rc<Segment>) -> Result<(), IoError> {
         let file = segment.file().expect("a rolled segment is open");
         let extent = segment.extent();
         file.truncate(extent.len).await?;
         file.sync_data(SyncSite::SegmentSeal).await?;
         segment.set_allocated(extent.len);
         segment.complete_time_index();
-        let _side_files = self.side_files.acquire(1).await;
-        self.write_indexes(segment, i64::MAX).await?;
-        self.write_snapshot(extent.next_offset).await?;
-        self.dir.sync(SyncSite::PartitionDir).await?;
-        segment.set_phase(SegmentPhase::Sealed);
-        self.storage.0.open_segments.used(segment);
+        segment.set_phase(SegmentPhase::Cut);
         let mut state = self.state.borrow_mut();
         state.flushed_offset = state.flushed_offset.max(extent.next_offset);
-        state.recovery_point = state.recovery_point.max(extent.next_offset);
         Ok(())
+    }
+
+    /// Seals what was cut: writes the exact indexes of each segment and the producer
+    /// snapshot at its end, durably. Only then may the recovery point pass its end.
+    /// The caller holds `side_files`.
+    pub(super) async fn seal(&self) -> Result<(), IoError> {
+        let cut = {
+            let state = self.state.borrow();
+            state.newest_segments_in(SegmentPhase::Cut)
+        };
+        for segment in cut {
+            let end = segment.next_offset();
+            self.write_indexes(&segment, i64::MAX).await?;
+            self.write_snapshot(end).await?;
+            self.dir.sync(SyncSite::PartitionDir).await?;
+            segment.set_phase(SegmentPhase::Sealed);
+            self.storage.0.open_segments.used(&segment);
+            let mut state = self.state.borrow_mut();
+            state.recovery_point = state.recovery_point.max(end);
+        }
+        Ok(())
+    }
+
+    /// Fences the log after a failure to make something durable.
+    pub(super) fn fence_off(&self, error: FlushError) {
+        let mut state = self.state.borrow_mut();
+        state.append_fence.get_or_insert_with(|| error.to_string());
+        state.flush_fence.get_or_insert(FlushFence {
+            error,
+            reported: false,
+        });
+    }
+}
+
+impl LogState {
+    /// The segments in this phase, in offset order. Phases never rise along a log, so
+    /// only the newest segments are looked at.
+    fn newest_segments_in(&self, phase: SegmentPhase) -> Vec<Rc<Segment>> {
+        let newest_first = self.segments.iter().rev();
+        let unsealed = newest_first.take_while(|s| s.phase() != SegmentPhase::Sealed);
+        let mut found: Vec<Rc<Segment>> =
+            unsealed.filter(|s| s.phase() == phase).cloned().collect();
+        found.reverse();
+        found
     }
 }

@@ -15,12 +15,12 @@
 //! What it is not: it does not decide when to flush, checkpoint, or delete.
 
 use super::cache::Cache;
-use super::flusher::{FlushTurn, Flusher};
+use super::flusher::{FlushFence, FlushTurn, Flusher};
 use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::LeaderEpochs;
 use super::read::ReadAhead;
 use super::segment::{file_name, OpenSegments, Segment};
-use super::{FlushError, LoadError};
+use super::LoadError;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite, BLOCK_BYTES};
 use bytes::Bytes;
@@ -119,6 +119,8 @@ pub(super) struct LogShared {
     pub(super) gate: IoGate,
     /// Held by whoever writes the files beside a segment: one at a time.
     pub(super) side_files: Budget,
+    /// A task is sealing.
+    pub(super) sealing: Cell<bool>,
     /// Told when a flush of this log ended, or the log closed.
     pub(super) flush_ended: Event,
     pub(super) read_ahead: ReadAhead,
@@ -135,7 +137,7 @@ pub(super) struct LogState {
     /// The bytes of the active segment's last, partial block.
     pub(super) tail: Vec<u8>,
     pub(super) append_fence: Option<String>,
-    pub(super) flush_fence: Option<FlushError>,
+    pub(super) flush_fence: Option<FlushFence>,
     /// Set when a close or deletion began: no more appends.
     pub(super) closing: bool,
     pub(super) flush_turn: FlushTurn,
@@ -285,6 +287,7 @@ impl Log {
             name_unsynced: Cell::new(false),
             gate: IoGate::new(),
             side_files: Budget::new(1),
+            sealing: Cell::new(false),
             flush_ended: Event::new(),
             read_ahead: ReadAhead::new(),
             storage,

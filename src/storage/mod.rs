@@ -30,6 +30,8 @@ pub mod partition_dir;
 pub mod producer_snapshot;
 mod read;
 mod recover;
+#[cfg(test)]
+mod recovery_tests;
 mod scan;
 mod segment;
 mod timestamps;
@@ -38,7 +40,7 @@ pub mod uuid_text;
 mod walk;
 
 pub use data_dir::{DataDir, DataDirError, MetaProperties, StartKind};
-pub use error::{AppendError, CheckpointError, FlushError, LoadError, ReadError};
+pub use error::{AppendError, CheckpointError, FlushError, LoadError, ReadError, TruncateError};
 pub use load::{LoadMode, LoadReport};
 pub use log::{Log, LogBatch, LogConfig, Storage, StorageLimits};
 pub use partition_dir::PartitionName;

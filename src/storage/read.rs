@@ -107,12 +107,21 @@ impl Log {
     /// while `from` is below both the bound and LEO. Off by up to an index interval
     /// (by more in a sealed segment whose index is not in memory).
     pub fn bytes_between(&self, from: i64, bound: i64) -> u64 {
-        let bound = bound.min(self.end_offset());
+        let state = self.0.state.borrow();
+        let bound = bound.min(state.end_offset);
+        let from = from.max(state.log_start_offset);
         if from >= bound {
             return 0;
         }
-        let (start, end) = (self.0.estimate(from), self.0.estimate(bound));
-        end.saturating_sub(start).max(1)
+        let holding = |offset| {
+            let after = state.segments.partition_point(|s| s.base_offset <= offset);
+            after.saturating_sub(1)
+        };
+        let (first, last) = (holding(from), holding(bound));
+        let between: u64 = state.segments[first..last].iter().map(|s| s.len()).sum();
+        let end = between + self.0.estimate(&state.segments[last], bound);
+        end.saturating_sub(self.0.estimate(&state.segments[first], from))
+            .max(1)
     }
 
     /// Reads a chunk that begins with the batch that holds `at`, and takes what the
@@ -305,27 +314,16 @@ impl LogShared {
         }
     }
 
-    /// About how many bytes of the log lie below `offset`.
-    fn estimate(&self, offset: i64) -> u64 {
-        let state = self.state.borrow();
-        let mut below = 0;
-        for segment in &state.segments {
-            let extent = segment.extent();
-            if extent.next_offset <= offset {
-                below += extent.len;
-                continue;
-            }
-            if offset <= segment.base_offset {
-                break;
-            }
-            let cached = self.storage.0.cache.position_of(self.id, offset);
-            let position = match cached {
-                Some((base, position)) if base == segment.base_offset => position,
-                _ => segment.estimate(offset),
-            };
-            return below + position;
+    /// About where in `segment` the batch that holds `offset` starts.
+    fn estimate(&self, segment: &Segment, offset: i64) -> u64 {
+        let extent = segment.extent();
+        if offset >= extent.next_offset {
+            return extent.len;
         }
-        below
+        match self.storage.0.cache.position_of(self.id, offset) {
+            Some((base, position)) if base == segment.base_offset => position,
+            _ => segment.estimate(offset),
+        }
     }
 }
 

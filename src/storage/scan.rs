@@ -381,6 +381,6 @@ impl Builder {
 }
 
 /// The size of a read.
-const READ_BYTES: u64 = 1 << 20;
+pub(super) const READ_BYTES: u64 = 1 << 20;
 /// Where the part of a batch begins that its CRC covers.
 const CRC_FROM: u64 = 21;

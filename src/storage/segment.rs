@@ -1,10 +1,11 @@
 //! One segment of a log: a `.log` file, its indexes, and what is known of both.
 //!
 //! A segment is **active** (the last one, appended to), then **rolled** (complete,
-//! not yet cut to its length), then **sealed** (exact, durable, immutable). Active
-//! and rolled segments keep their file and indexes; sealed ones open them when they
-//! are needed and give them up to [`OpenSegments`]. Whoever uses a file holds a clone
-//! of it, so giving it up never takes it from a reader.
+//! not yet cut to its length), **cut** (exact and durable), then **sealed** (its
+//! indexes durable too: immutable). Until it is sealed it keeps its file and indexes;
+//! sealed ones open them when they are needed and give them up to [`OpenSegments`].
+//! Whoever uses a file holds a clone of it, so giving it up never takes it from a
+//! reader.
 //!
 //! What it is not: it does no writing (`append.rs`, `flusher.rs`) and takes no
 //! decision on its own beyond the roll rules of [`Extent::must_roll`].
@@ -47,6 +48,8 @@ pub(super) enum SegmentPhase {
     Active,
     /// Complete; its file may be longer than its content.
     Rolled,
+    /// Complete, exact and durable; its indexes are not yet.
+    Cut,
     /// Exact, durable, never changed again.
     Sealed,
 }
@@ -180,7 +183,7 @@ impl Segment {
         self.state.borrow_mut().allocated = bytes;
     }
 
-    /// The file, if it is open; always, while active or rolled.
+    /// The file, if it is open; always, until the segment is sealed.
     pub(super) fn file(&self) -> Option<File> {
         self.state.borrow().open.as_ref().map(|o| o.file.clone())
     }

@@ -13,6 +13,7 @@ use super::log::LogShared;
 use super::segment::Segment;
 use super::walk::SegmentWalk;
 use super::{Log, ReadError};
+use crate::protocol::batch::{BatchError, BatchView, DecompressError, RecordIter, TimestampType};
 use std::rc::Rc;
 
 /// A record found by its timestamp.
@@ -55,9 +56,8 @@ impl Log {
                 if header.max_timestamp < timestamp || header.last_offset < log_start {
                     continue;
                 }
-                let qualifies =
-                    |t: &TimestampOffset| t.timestamp >= timestamp && t.offset >= log_start;
-                let found = first_record(&mut walk, &header, position, qualifies).await?;
+                let found =
+                    first_record(&mut walk, &header, position, timestamp, log_start).await?;
                 if let Some(found) = found {
                     return Ok((found.offset < bound).then_some(found));
                 }
@@ -98,7 +98,7 @@ impl Log {
         let file = log.open_file(&segment).await?;
         let mut walk = SegmentWalk::new(log, &segment, file, position, 0, WALK_READ_BYTES);
         let largest = header.max_timestamp;
-        first_record(&mut walk, &header, position, |t| t.timestamp >= largest).await
+        first_record(&mut walk, &header, position, largest, log_start).await
     }
 }
 
@@ -169,19 +169,47 @@ impl LogShared {
     }
 }
 
-/// The first record of a batch that qualifies.
+/// The first record of a batch at or above `timestamp`, not below `offset_min`.
 async fn first_record(
-    _walk: &mut SegmentWalk<'_>,
+    walk: &mut SegmentWalk<'_>,
     header: &BatchHeader,
-    _position: u64,
-    qualifies: impl Fn(&TimestampOffset) -> bool,
+    position: u64,
+    timestamp: i64,
+    offset_min: i64,
 ) -> Result<Option<TimestampOffset>, ReadError> {
-    let found = TimestampOffset {
-        timestamp: header.max_timestamp,
-        offset: header.last_offset,
+    let bytes = walk.batch_bytes(header, position).await?;
+    let corrupt = |e: BatchError| walk.corrupt_at(position, e.to_string());
+    let view = BatchView::parse(bytes).map_err(corrupt)?;
+    let found = |timestamp, offset| TimestampOffset {
+        timestamp,
+        offset,
         leader_epoch: header.leader_epoch,
     };
-    Ok(qualifies(&found).then_some(found))
+    let attributes = view.header().attributes;
+    if attributes.timestamp_type() == TimestampType::LogAppendTime {
+        let offset = header.base_offset.max(offset_min);
+        return Ok(Some(found(header.max_timestamp, offset)));
+    }
+    let records = match view.decompressed(RECORDS_BYTES_MAX) {
+        Ok(records) => records,
+        // Too much to search: the batch's start, so that no record is missed.
+        Err(BatchError::Decompress(DecompressError::TooLarge { .. })) => {
+            let offset = header.base_offset.max(offset_min);
+            return Ok(Some(found(header.max_timestamp, offset)));
+        }
+        Err(error) => return Err(corrupt(error)),
+    };
+    for record in RecordIter::new(&records, view.header().record_count) {
+        let record = record.map_err(|e| corrupt(e.into()))?;
+        let offset = header.base_offset + i64::from(record.offset_delta);
+        let at = view.header().timestamp(record.timestamp_delta);
+        if at >= timestamp && offset >= offset_min {
+            return Ok(Some(found(at, offset)));
+        }
+    }
+    Ok(None)
 }
 
 const WALK_READ_BYTES: usize = 128 << 10;
+/// The most that the records of one batch may take, decompressed, to be searched.
+const RECORDS_BYTES_MAX: usize = 64 << 20;

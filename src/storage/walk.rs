@@ -8,11 +8,13 @@
 //! segment may be closed meanwhile. Its owner holds the log's gate.
 
 use super::batch::{BatchHeader, HEADER_BYTES};
-use super::index::{OffsetIndex, TimeIndex};
+use super::index_files::open_indexes;
 use super::log::LogShared;
-use super::segment::Segment;
+use super::scan::{scan_segment, ScanStart, SegmentScan, READ_BYTES};
+use super::segment::{Segment, SegmentPhase};
 use super::ReadError;
-use crate::runtime::{File, IoError, IoErrorKind, OpenMode};
+use crate::runtime::local::Permit;
+use crate::runtime::{File, OpenMode};
 use bytes::Bytes;
 use std::rc::Rc;
 
@@ -120,7 +122,12 @@ impl<'a> SegmentWalk<'a> {
     }
 
     fn corrupt(&self, detail: String) -> ReadError {
-        corrupt(&self.file, self.position, detail)
+        self.corrupt_at(self.position, detail)
+    }
+
+    /// The error for damage at `position`.
+    pub(super) fn corrupt_at(&self, position: u64, detail: String) -> ReadError {
+        corrupt(&self.file, position, detail)
     }
 }
 
@@ -186,111 +193,58 @@ impl LogShared {
             .dir
             .open(&segment.file_name("log"), OpenMode::Read)
             .await?;
-        let stored = self.stored_indexes(segment, &file).await?;
-        let (index, time_index) = match stored {
-            Some(indexes) => indexes,
-            None => self.rebuilt_indexes(segment, &file).await?,
-        };
-        segment.set_open(file.clone(), index, time_index);
-        self.note_use(segment);
+        let (size, interval) = self.index_rules(segment);
+        let rt = self.storage.rt();
+        let base = segment.base_offset;
+        let _permit = self.scan_permit().await;
+        let indexed = open_indexes(rt, &self.dir, &file, base, size, interval).await?;
+        self.take_scan(segment, &file, indexed.scan)?;
         Ok(file)
     }
 
-    /// Replaces the indexes in memory of a segment whose stored ones proved wrong.
+    /// Replaces the indexes in memory of a sealed segment whose stored ones proved wrong.
     pub(super) async fn rebuild_indexes(
         &self,
         segment: &Rc<Segment>,
         file: &File,
     ) -> Result<(), ReadError> {
-        let (index, time_index) = self.rebuilt_indexes(segment, file).await?;
-        segment.set_open(file.clone(), index, time_index);
+        let (size, interval) = self.index_rules(segment);
+        let (rt, base) = (self.storage.rt(), segment.base_offset);
+        let _permit = self.scan_permit().await;
+        let start = ScanStart::segment_start(base);
+        let scan = scan_segment(rt, file, base, size, start, interval, -1).await?;
+        self.take_scan(segment, file, scan)
+    }
+
+    fn index_rules(&self, segment: &Segment) -> (u64, u32) {
+        (segment.len(), self.config.get().index_interval_bytes)
+    }
+
+    /// Budget for the buffer of a scan.
+    async fn scan_permit(&self) -> Permit {
+        let budget = &self.storage.0.cold_reads;
+        budget.acquire(READ_BYTES.min(budget.total())).await
+    }
+
+    /// Takes over the indexes that a scan to the segment's end gave.
+    fn take_scan(
+        &self,
+        segment: &Rc<Segment>,
+        file: &File,
+        scan: SegmentScan,
+    ) -> Result<(), ReadError> {
+        if let Some(bad) = scan.bad {
+            return Err(corrupt(file, bad.position, bad.detail));
+        }
+        let time_index = scan.complete_time_index();
+        segment.set_open(file.clone(), scan.index, time_index);
         self.note_use(segment);
         Ok(())
     }
 
     fn note_use(&self, segment: &Rc<Segment>) {
-        if segment.phase() == super::segment::SegmentPhase::Sealed {
+        if segment.phase() == SegmentPhase::Sealed {
             self.storage.0.open_segments.used(segment);
         }
     }
-
-    /// Both indexes as stored, if they can be trusted: whole, in order, within the
-    /// segment, and their last entry at a batch that ends at its offset.
-    async fn stored_indexes(
-        &self,
-        segment: &Segment,
-        file: &File,
-    ) -> Result<Option<(OffsetIndex, TimeIndex)>, ReadError> {
-        let (base, extent) = (segment.base_offset, segment.extent());
-        let Some(index) = self.stored(&segment.file_name("index")).await? else {
-            return Ok(None);
-        };
-        let Some(time_index) = self.stored(&segment.file_name("timeindex")).await? else {
-            return Ok(None);
-        };
-        let (Ok(index), Ok(time_index)) = (
-            OffsetIndex::decode(base, &index),
-            TimeIndex::decode(base, &time_index),
-        ) else {
-            return Ok(None);
-        };
-        let fits = index
-            .check_within(extent.len, Some(extent.next_offset))
-            .and_then(|()| time_index.check_within(extent.next_offset));
-        if fits.is_err() {
-            return Ok(None);
-        }
-        if let Some((offset, position)) = index.last() {
-            let position = u64::from(position);
-            let rest = extent.len - position;
-            if rest < HEADER_BYTES as u64 {
-                return Ok(None);
-            }
-            let bytes = self.read_exact(file, position, HEADER_BYTES).await?;
-            match checked_header(&bytes, rest, base, extent.next_offset) {
-                Ok(header) if header.last_offset == offset => {}
-                _ => return Ok(None),
-            }
-        }
-        Ok(Some((index, time_index)))
-    }
-
-    /// `None` for a file that is absent or too large to be an index.
-    async fn stored(&self, name: &str) -> Result<Option<Vec<u8>>, IoError> {
-        match self.dir.read_small(name, INDEX_FILE_BYTES_MAX).await {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind == IoErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn rebuilt_indexes(
-        &self,
-        segment: &Segment,
-        file: &File,
-    ) -> Result<(OffsetIndex, TimeIndex), ReadError> {
-        let base = segment.base_offset;
-        let interval = u64::from(self.config.get().index_interval_bytes);
-        let (mut index, mut time_index) = (OffsetIndex::new(base), TimeIndex::new(base));
-        let mut max_timestamp = (-1, base);
-        let mut bytes_since_index = 0;
-        let mut walk = SegmentWalk::new(self, segment, file.clone(), 0, base, REBUILD_READ_BYTES);
-        while let Some((header, position)) = walk.next().await? {
-            if header.max_timestamp > max_timestamp.0 {
-                max_timestamp = (header.max_timestamp, header.last_offset);
-            }
-            if bytes_since_index > interval {
-                index.append(header.last_offset, position as u32);
-                time_index.maybe_append(max_timestamp.0, max_timestamp.1);
-                bytes_since_index = 0;
-            }
-            bytes_since_index += u64::from(header.len);
-        }
-        time_index.maybe_append(max_timestamp.0, max_timestamp.1);
-        Ok((index, time_index))
-    }
 }
-
-/// No index is larger: entries of 12 bytes for 2 GiB at an interval of 61 bytes.
-const INDEX_FILE_BYTES_MAX: u64 = 512 << 20;
-const REBUILD_READ_BYTES: usize = 1 << 20;

@@ -1,6 +1,7 @@
 //! Single paths through the log, each for what it must not do.
 
 use super::{batch, create, limits, stamped, DIR};
+use crate::protocol::batch::{BatchBuilder, Compression};
 use crate::runtime::sim::World;
 use crate::runtime::SyncSite;
 use crate::storage::{Log, LogBatch, LogConfig, Storage, StorageLimits};
@@ -238,7 +239,7 @@ fn sealed_segments_are_opened_when_needed_and_closed_when_too_many() {
         for o in 0..20 {
             log.append(&batches(o, 1, 9_000)).await.unwrap();
         }
-        log.flush().await.unwrap();
+        log.checkpoint().await.unwrap();
         assert_eq!(log.segment_count(), 20);
         assert_eq!(log.0.storage.0.open_segments.len(), 2);
         node.disk().remove_raw(format!("{DIR}/{:020}.index", 3));
@@ -272,24 +273,43 @@ fn offsets_are_found_by_timestamp_up_to_the_bound() {
             ..LogConfig::default()
         };
         let log = create(&rt, limits(), config).await;
-        let times = [50, 10, 70, 70, 20, 90, 30, 60, 90, 5];
-        for (o, t) in times.iter().enumerate() {
-            log.append(&[batch(o as i64, 1, 400, *t)]).await.unwrap();
+        // Batches of three records, every other one compressed.
+        let times = [50, 10, 70, 70, 20, 90, 30, 60, 90, 5, 91, 1, 2, 91, 3];
+        for (i, three) in times.chunks(3).enumerate() {
+            let compression = match i % 2 {
+                0 => Compression::None,
+                _ => Compression::Lz4,
+            };
+            let mut builder = BatchBuilder::new().compression(compression);
+            for t in three {
+                builder.push(*t, None, Some(&[0; 300]));
+            }
+            let base = 3 * i as i64;
+            let batch = LogBatch {
+                bytes: builder.build(),
+                base_offset: base,
+                last_offset: base + 2,
+                leader_epoch: 7,
+                first_timestamp: three[0],
+                max_timestamp: *three.iter().max().unwrap(),
+            };
+            log.append(&[batch]).await.unwrap();
         }
-        assert!(log.segment_count() > 1);
+        let n = times.len();
         for target in 0..100 {
-            for bound in 0..=10 {
+            for bound in 0..=n as i64 {
                 let found = log.offset_for_timestamp(target, bound).await.unwrap();
                 let first = times.iter().position(|t| *t >= target);
                 let expected = first.map(|o| o as i64).filter(|o| *o < bound);
                 assert_eq!(found.map(|f| f.offset), expected, "{target} below {bound}");
             }
         }
-        for bound in 0..=10usize {
+        for bound in (0..=n).step_by(3) {
             let found = log.offset_of_max_timestamp(bound as i64).await.unwrap();
             let largest = times[..bound].iter().max();
             let expected = times[..bound].iter().position(|t| Some(t) == largest);
             assert_eq!(found.map(|f| f.offset), expected.map(|o| o as i64));
+            assert!(found.is_none_or(|f| Some(&f.timestamp) == largest && f.leader_epoch == 7));
         }
     });
 }
