@@ -28,7 +28,7 @@ mod snapshot;
 mod tests;
 
 pub use journal::JournalError;
-pub use options::{ControllerError, ControllerOptions, SnapshotInterval};
+pub use options::{ControllerError, ControllerOptions};
 pub use request::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
 pub use snapshot::SnapshotError;
 
@@ -38,6 +38,7 @@ use crate::runtime::local::{channel, oneshot, OneshotSender, Sender};
 use crate::runtime::{Dir, Queue, Rt};
 use crate::storage::Storage;
 use committer::{refused, Call, CALLS_QUEUED_MAX};
+use options::SnapshotInterval;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
@@ -70,7 +71,18 @@ impl Controller {
         data_dir: Dir,
         options: ControllerOptions,
     ) -> Result<(Controller, Image), ControllerError> {
-        let committer = open::open(rt, storage, data_dir, options).await?;
+        let interval = SnapshotInterval::default();
+        Controller::open_with(rt, storage, data_dir, options, interval).await
+    }
+
+    async fn open_with(
+        rt: &Rt,
+        storage: &Storage,
+        data_dir: Dir,
+        options: ControllerOptions,
+        interval: SnapshotInterval,
+    ) -> Result<(Controller, Image), ControllerError> {
+        let committer = open::open(rt, storage, data_dir, options, interval).await?;
         let (calls, queue) = channel(CALLS_QUEUED_MAX);
         let controller = Controller {
             calls,

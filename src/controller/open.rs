@@ -2,7 +2,7 @@
 
 use super::committer::Committer;
 use super::journal::{Journal, Mark};
-use super::options::{ControllerError, ControllerOptions};
+use super::options::{ControllerError, ControllerOptions, SnapshotInterval};
 use super::plan::Limits;
 use super::snapshot::{SnapshotError, SnapshotStore};
 use super::Published;
@@ -21,6 +21,7 @@ pub(super) async fn open(
     storage: &Storage,
     data_dir: Dir,
     options: ControllerOptions,
+    snapshot_interval: SnapshotInterval,
 ) -> Result<Committer, ControllerError> {
     let dir = data_dir.subdir(&format!("{METADATA_TOPIC_NAME}-0"));
     let empty = Image::empty(options.cluster_id, options.node_id);
@@ -40,7 +41,7 @@ pub(super) async fn open(
             offset: loaded.offset,
             bytes: end.bytes.saturating_sub(replayed),
         },
-        snapshot_interval: options.snapshot_interval,
+        snapshot_interval,
         journal,
         snapshots,
         limits: Limits {

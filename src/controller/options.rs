@@ -26,13 +26,11 @@ pub struct ControllerOptions {
     pub clean: bool,
     /// The metadata log's recovery point, if the checkpoint has one.
     pub recovery_point: Option<i64>,
-    /// How often a snapshot is written.
-    pub snapshot_interval: SnapshotInterval,
 }
 
 /// A snapshot is due when either was logged since the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SnapshotInterval {
+pub(super) struct SnapshotInterval {
     /// So many records.
     pub records: i64,
     /// So many bytes.
