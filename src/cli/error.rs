@@ -12,6 +12,9 @@ use crate::storage::inspect::InspectError;
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
+    /// The broker did not start, or did not stop cleanly.
+    #[error(transparent)]
+    Serve(#[from] crate::server::ServeError),
     /// A setting cannot be used.
     #[error("{0}")]
     Config(#[from] ConfigError),

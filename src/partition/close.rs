@@ -32,13 +32,6 @@ pub enum CloseError {
 }
 
 impl Partition {
-    /// True if more than `checkpoint.bytes` were flushed since the last checkpoint: an
-    /// unclean load would have to re-read them.
-    pub fn checkpoint_is_due(&self) -> bool {
-        let log = self.0.log.borrow();
-        let unchecked = log.bytes_between(log.recovery_point(), log.flushed_offset());
-        unchecked >= self.0.config.borrow().checkpoint_bytes
-    }
 
     /// Flushes, and writes what an unclean load starts from. Returns the recovery
     /// point that may be recorded.

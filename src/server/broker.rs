@@ -29,7 +29,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Ready {
     /// The address that is listened on.
     pub listen: SocketAddr,
-    /// The settings, with the advertised address filled in.
+    /// What clients are told.
+    pub advertised: HostPort,
+    /// The settings.
     pub config: Arc<BrokerConfig>,
     /// The CPU of each shard; `None` for one that is not pinned.
     pub cpus: Vec<Option<usize>>,
@@ -101,7 +103,7 @@ impl Broker {
 }
 
 /// What the control executor tells before the shards may start.
-type Bound = Result<(BrokerConfig, SocketAddr), ServeError>;
+type Bound = Result<BrokerConfig, ServeError>;
 
 /// Starts the broker. `on_ready` is called on the control executor when connections
 /// are accepted.
@@ -155,8 +157,7 @@ pub fn start(
             unreachable!("the control executor says what it bound, or why it did not")
         }
     };
-    let (config, _) = bound;
-    let config = Arc::new(config);
+    let config = Arc::new(bound);
     let mut handles = Vec::with_capacity(shards);
     for (me, seat) in seats.into_iter().enumerate() {
         let (config, sizes, load) = (config.clone(), sizes.clone(), loads[me].clone());
@@ -197,7 +198,7 @@ async fn control_main(main: ControlMain) -> Result<(), ServeError> {
         Ok(signals) => signals,
         Err(error) => return Err(ServeError::Signals(error.to_string())),
     };
-    let (control, listener, config) = match prepare(&main).await {
+    let (control, listener, advertised) = match prepare(&main).await {
         Ok(prepared) => prepared,
         Err(error) => {
             // The main thread returns this error; ours has nothing to add.
@@ -206,13 +207,16 @@ async fn control_main(main: ControlMain) -> Result<(), ServeError> {
         }
     };
     let listen = listener.local_addr();
-    if main.bound.send(Ok((config.clone(), listen))).is_err() {
+    let mut config = main.config;
+    config.advertised_listener = Some(advertised.clone());
+    if main.bound.send(Ok(config.clone())).is_err() {
         return Ok(());
     }
     control.join(main.seat).await;
     let loaded = control.load_shards().await?;
     (main.on_ready)(&Ready {
         listen,
+        advertised,
         config: Arc::new(config.clone()),
         cpus: main.cpus,
         sizes: main.sizes,
@@ -249,7 +253,7 @@ async fn control_main(main: ControlMain) -> Result<(), ServeError> {
     }
 }
 
-async fn prepare(main: &ControlMain) -> Result<(Control, Listener, BrokerConfig), ServeError> {
+async fn prepare(main: &ControlMain) -> Result<(Control, Listener, HostPort), ServeError> {
     let control = Control::prepare(
         &main.rt,
         &ControlOptions {
@@ -263,9 +267,8 @@ async fn prepare(main: &ControlMain) -> Result<(Control, Listener, BrokerConfig)
         .listen(main.addr)
         .await
         .map_err(ServeError::Listen)?;
-    let mut config = main.config.clone();
-    config.advertised_listener = Some(advertised(&config, listener.local_addr())?);
-    Ok((control, listener, config))
+    let advertised = advertised(&main.config, listener.local_addr())?;
+    Ok((control, listener, advertised))
 }
 
 /// What clients are told: the setting, or the address that is listened on.

@@ -9,7 +9,7 @@ use super::messages::{
 };
 use super::Seat;
 use crate::config::BrokerConfig;
-use crate::controller::{Controller, ControllerError, ControllerOptions, SnapshotInterval};
+use crate::controller::{Controller, ControllerError, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Accepted, IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
@@ -99,7 +99,6 @@ impl Control {
                 node_id: config.node_id,
                 cluster_id: data_dir.meta().cluster_id,
                 broker_config: config.clone(),
-                snapshot_interval: SnapshotInterval::default(),
                 max_partitions_per_topic: PARTITIONS_PER_TOPIC_MAX,
                 max_partitions: PARTITIONS_MAX,
                 clean: start == StartKind::Clean,
