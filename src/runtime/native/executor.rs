@@ -44,7 +44,7 @@ impl ExecutorPlan {
             cpu: None,
             ring_depth: 128,
             spin: Duration::ZERO,
-            preempt_timer: Duration::from_micros(500),
+            preempt_timer: Duration::from_millis(1),
             abort_on_panic: true,
         }
     }
