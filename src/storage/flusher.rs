@@ -250,9 +250,7 @@ impl LogShared {
         for segment in cut {
             let end = segment.next_offset();
             self.write_indexes(&segment, i64::MAX).await?;
-            self.write_epochs().await?;
-            self.write_snapshot(end).await?;
-            self.dir.sync(SyncSite::PartitionDir).await?;
+            self.write_proof(end).await?;
             segment.set_phase(SegmentPhase::Sealed);
             self.storage.0.open_segments.used(&segment);
             let mut state = self.state.borrow_mut();

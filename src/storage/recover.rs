@@ -31,7 +31,8 @@ use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite};
 pub(super) struct RecoveryStart {
     /// Everything below it is proven flushed.
     pub(super) proven: i64,
-    /// The base offset of the segment that holds it.
+    /// The base offset of the segment that holds the last offset below it (the first
+    /// segment if there is none).
     pub(super) segment: i64,
 }
 
@@ -50,6 +51,12 @@ impl ScannedSegment {
             file,
             scan: SegmentScan::empty(base_offset),
         }
+    }
+
+    /// Whether the scan found more than was proven and stored already.
+    fn is_news(&self, proven: i64) -> bool {
+        let scan = &self.scan;
+        scan.next_offset > proven || scan.bad.is_some() || scan.prefix_refused
     }
 }
 
@@ -94,15 +101,11 @@ impl RecoveryStart {
                 );
             }
         }
-        let (segment, _) = files
-            .segments
-            .range(..=proven)
-            .next_back()
-            .expect("the first segment is at or below");
-        Ok(RecoveryStart {
-            proven,
-            segment: *segment,
-        })
+        // Strictly below: a checkpoint right before a roll proves the bytes of the segment
+        // that rolled, but not that it was cut to its length.
+        let holder = files.segments.range(..proven).next_back();
+        let segment = holder.map_or(first, |(base, _)| *base);
+        Ok(RecoveryStart { proven, segment })
     }
 }
 
@@ -265,9 +268,9 @@ impl Recovery<'_> {
         let mut sealed: Option<&ScannedSegment> = None;
         for segment in scanned {
             if let Some(previous) = sealed.replace(segment) {
-                self.seal(previous, epochs).await?;
+                self.seal(previous, proven, epochs).await?;
             }
-            if segment.scan.next_offset > proven || segment.scan.bad.is_some() {
+            if segment.is_news(proven) {
                 segment.file.sync_data(SyncSite::RecoveryScan).await?;
             }
         }
@@ -281,8 +284,12 @@ impl Recovery<'_> {
     async fn seal(
         &mut self,
         segment: &ScannedSegment,
+        proven: i64,
         epochs: &LeaderEpochs,
     ) -> Result<(), LoadError> {
+        if !segment.is_news(proven) {
+            return Ok(());
+        }
         let base = segment.base_offset;
         let scan = &segment.scan;
         write_indexes(self.dir, base, &scan.index, &scan.complete_time_index()).await?;
