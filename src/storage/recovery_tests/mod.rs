@@ -2,3 +2,4 @@
 
 mod power_cut;
 mod scenario;
+mod sites;

@@ -61,6 +61,8 @@ struct Model {
     opened: bool,
     /// The recovery point that was durably recorded last.
     recorded: Option<i64>,
+    /// The high watermark that was durably recorded last, with a log start of 0.
+    recorded_hw: Option<i64>,
     tally: Tally,
 }
 
@@ -212,6 +214,13 @@ async fn open_and_check(
         (Clean::Yes, StartKind::Unclean) => return Err("a clean stop was forgotten".into()),
         _ => {}
     }
+    let recorded_hw = model.borrow().recorded_hw;
+    if data_dir.high_watermark("topic", 0) < recorded_hw {
+        return Err("the high watermark's checkpoint was lost".into());
+    }
+    if recorded_hw.is_some() && data_dir.log_start("topic", 0) != Some(0) {
+        return Err("the log start's checkpoint was lost".into());
+    }
     let log = open_log(rt, &data_dir, model, config).await?;
     check_opened(rt, &log, model).await?;
     Ok((data_dir, log))
@@ -242,7 +251,12 @@ async fn open_log(
         return Ok(log);
     }
     let dir = rt.dir("/data").subdir(&name.to_string());
-    if model.borrow().partition_created {
+    if !model.borrow().partition_created {
+        // The creation was interrupted; nobody was told that it succeeded.
+        partition_dir::create(rt, "/data", &name, Uuid::from_u128(7))
+            .await
+            .map_err(|e| e.to_string())?;
+    } else {
         let topic_id = partition_dir::read_topic_id(&dir).await;
         if topic_id.as_ref().ok() != Some(&Some(Uuid::from_u128(7))) {
             return Err(format!("partition.metadata was lost: {topic_id:?}"));
@@ -406,6 +420,24 @@ async fn checkpoint(data_dir: &DataDir, log: &Log, model: &Rc<RefCell<Model>>) -
         .await
         .map_err(|e| e.to_string())?;
     model.borrow_mut().recorded = Some(point);
+    if point % 4 == 0 {
+        record_high_watermark(data_dir, point, model).await?;
+    }
+    Ok(())
+}
+
+async fn record_high_watermark(
+    data_dir: &DataDir,
+    offset: i64,
+    model: &Rc<RefCell<Model>>,
+) -> Checked<()> {
+    let at = |offset| [(("topic".to_owned(), 0), offset)].into();
+    let offset = offset.max(model.borrow().recorded_hw.unwrap_or(0));
+    let written = data_dir.write_high_watermarks(&at(offset)).await;
+    written.map_err(|e| e.to_string())?;
+    let written = data_dir.write_log_starts(&at(0)).await;
+    written.map_err(|e| e.to_string())?;
+    model.borrow_mut().recorded_hw = Some(offset);
     Ok(())
 }
 
