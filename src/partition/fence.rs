@@ -58,14 +58,15 @@ impl Inner {
         }
     }
 
-    /// Sorts a failed flush. No space is found missing by the files beside a segment
-    /// (indexes, snapshots): record bytes are written directly, before the flush. After
-    /// any other error nobody knows what the device holds, and a later flush would not
-    /// say: nothing is rebuilt on top of it.
+    /// Sorts a failed flush. Space or a descriptor is found missing by the files beside
+    /// a segment (indexes, snapshots): record bytes are written directly, before the
+    /// flush. After any other error nobody knows what the device holds, and a later
+    /// flush would not say: nothing is rebuilt on top of it.
     pub(super) fn on_flush_error(self: &Rc<Self>, error: &FlushError) {
         match error {
             FlushError::Device(_) => self.device_failed(&error.to_string()),
             FlushError::NoSpace(_) | FlushError::Fenced(_) => self.fence(&error.to_string()),
+            FlushError::Io(io) if is_of_side_file(io.kind) => self.fence(&error.to_string()),
             FlushError::Io(_) | FlushError::Closed => self.go_offline(&error.to_string()),
         }
     }
@@ -216,6 +217,11 @@ impl Inner {
             offset: flushed_offset,
         });
     }
+}
+
+/// Errors that a sync cannot give, only the writing of a file.
+fn is_of_side_file(kind: IoErrorKind) -> bool {
+    matches!(kind, IoErrorKind::ShortWrite | IoErrorKind::TooManyFiles)
 }
 
 impl From<LoadError> for RebuildError {

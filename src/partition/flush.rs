@@ -5,7 +5,7 @@
 //! covered by the next, which follows at once. How files of one shard are flushed
 //! together is the log's business.
 
-use super::inner::{Inner, Single};
+use super::inner::{Inner, Single, Stopping};
 use super::PartitionState;
 use crate::replication::ReplicaEvent;
 use crate::runtime::Queue;
@@ -45,8 +45,11 @@ impl Inner {
         }
     }
 
-    /// A fenced partition flushes on, since its written batches have waiters.
+    /// A fenced partition flushes on, since its written batches have waiters; one that
+    /// is offline or being deleted does not.
     fn flush_is_wanted(&self) -> bool {
-        self.state.get() != PartitionState::Offline && self.replica.borrow().wants_flush()
+        self.state.get() != PartitionState::Offline
+            && self.stopping.get() != Some(Stopping::Delete)
+            && self.replica.borrow().wants_flush()
     }
 }

@@ -224,6 +224,10 @@ fn a_partition_taken_offline_answers_all_who_wait() {
         assert_eq!(waiting.done.await, STORAGE_ERROR);
         let refused = partition.produce(batch(&["x"]), Acks::Leader, NOW_MS, None);
         assert!(refused.unwrap_err().message.contains("data directory"));
+        // The write that was in flight ends and changes nothing any more.
+        bed.rt.sleep(Duration::from_secs(1)).await;
+        assert_eq!(partition.state(), PartitionState::Offline);
+        assert_eq!(partition.numbers().high_watermark, 0);
     });
 }
 
