@@ -66,7 +66,7 @@ pub enum ConfigError {
         origin: Origin,
     },
     /// One of Kafka's settings that this version does not have.
-    #[error("{origin}: {name}={value} is not supported yet: {problem}")]
+    #[error("{origin}: {name}={value} is not supported yet ({problem})")]
     Unsupported {
         /// The setting.
         name: String,

@@ -132,3 +132,109 @@ fn unescape(text: &str, line: usize) -> Result<String, PropertyError> {
     }
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use proptest::test_runner::FileFailurePersistence;
+
+    fn pairs(text: &str) -> Vec<(String, String)> {
+        let properties = parse_properties(text).expect(text);
+        properties.into_iter().map(|p| (p.key, p.value)).collect()
+    }
+
+    fn one(text: &str) -> (String, String) {
+        let mut pairs = pairs(text);
+        assert_eq!(pairs.len(), 1, "{text:?}");
+        pairs.remove(0)
+    }
+
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn reads_each_way_to_write_a_property() {
+        for text in [
+            "a.b=c",
+            "a.b: c",
+            "a.b c",
+            "  a.b = c \t",
+            "a.b\t=\tc",
+            "\u{feff}a.b=c\r\n",
+        ] {
+            assert_eq!(one(text), pair("a.b", "c"), "{text:?}");
+        }
+        assert_eq!(one("a="), pair("a", ""));
+        assert_eq!(one("a==:b"), pair("a", "=:b"));
+        assert_eq!(one("a=b c = d"), pair("a", "b c = d"));
+    }
+
+    #[test]
+    fn skips_comments_and_empty_lines_but_counts_them() {
+        let properties = parse_properties("# a=1\n\n  ! b=2 \\\n\nc=3\n").unwrap();
+        assert_eq!(properties.len(), 1);
+        assert_eq!((properties[0].key.as_str(), properties[0].line), ("c", 5));
+    }
+
+    #[test]
+    fn a_backslash_at_the_end_goes_on_and_an_escaped_one_does_not() {
+        assert_eq!(one("a=b,\\\n   c"), pair("a", "b,c"));
+        assert_eq!(one("a=b\\\r\n c\\"), pair("a", "bc"));
+        assert_eq!(pairs("a=b\\\\\nc=d"), [pair("a", "b\\"), pair("c", "d")]);
+        assert_eq!(parse_properties("a=\\\n1\nb").unwrap_err().line, 3);
+    }
+
+    #[test]
+    fn reads_escapes() {
+        assert_eq!(one(r"a\ b\=c=\td\u00e9\q"), pair("a b=c", "\tdéq"));
+        for bad in [r"a=\u12", r"a=\uzzzz", r"a=\ud800", r"a=\u+123"] {
+            let error = parse_properties(bad).unwrap_err();
+            assert!(error.problem.contains("hexadecimal"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_property() {
+        assert_eq!(
+            parse_properties("name").unwrap_err().to_string(),
+            "'name' has no value; write name=VALUE"
+        );
+        assert_eq!(
+            parse_properties("=1").unwrap_err().to_string(),
+            "there is no name before the '='"
+        );
+        assert!(parse_properties("a=1\nb=2\na=3")
+            .unwrap_err()
+            .problem
+            .contains("first on line 1"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
+                "tests/regressions/properties.txt",
+            ))),
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn never_panics(text in r"[a=:#!\\ \n\r\tu0é]{0,60}|\PC{0,60}") {
+            if let Ok(properties) = parse_properties(&text) {
+                prop_assert!(properties.len() <= text.lines().count());
+            }
+        }
+
+        #[test]
+        fn what_is_escaped_reads_back(key in r"[a-z. =:\\]{1,20}", value in r"[a-z=:\\é]{0,20}") {
+            let escape = |text: &str| text.chars().flat_map(|c| match c {
+                'é' => r"\u00e9".chars().collect::<Vec<_>>(),
+                c if " =:\\".contains(c) => vec!['\\', c],
+                c => vec![c],
+            }).collect::<String>();
+            let text = format!("{}={}", escape(&key), escape(&value));
+            prop_assert_eq!(one(&text), pair(&key, &value));
+        }
+    }
+}

@@ -160,20 +160,26 @@ pub(super) fn check_pair(
             }),
         };
     }
+    let near = nearest(scope, name);
+    let unsupported = |problem: String| ConfigError::Unsupported {
+        name: name_owned(),
+        value: value_owned(),
+        problem,
+        origin: origin_owned(),
+    };
     match unbuilt::find(scope, name) {
-        Some(Unbuilt::Fixed { values, .. }) if values.contains(&value) => Ok(None),
+        Some(Unbuilt::Fixed { value: only, .. }) if value == only => Ok(None),
         Some(Unbuilt::Meaningless { .. }) => Ok(None),
-        Some(Unbuilt::Fixed { because, .. } | Unbuilt::Refused { because }) => {
-            Err(ConfigError::Unsupported {
-                name: name_owned(),
-                value: value_owned(),
-                problem: because.to_owned(),
-                origin: origin_owned(),
-            })
-        }
+        Some(Unbuilt::Fixed {
+            value: only,
+            because,
+        }) => Err(unsupported(format!(
+            "{because}, so only '{only}' is accepted"
+        ))),
+        Some(Unbuilt::Refused { because }) => Err(unsupported(because.to_owned())),
         None => Err(ConfigError::Unknown {
             name: name_owned(),
-            nearest: nearest(scope, name),
+            nearest: near,
             origin: origin_owned(),
         }),
     }

@@ -4,15 +4,15 @@
 //! *Meaningless*: accepted with a note, because a thread-per-core broker has nothing that it would tune. *Refused*:
 //! refused at any value, because the file's author counts on something that would not happen.
 
-use super::table::Scope;
+use super::table::{nearest, Scope};
 
 /// How a setting of Kafka's that is not built is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unbuilt {
-    /// Accepted at these values, which equal what this version does.
+    /// Accepted at this one value, which equals what this version does.
     Fixed {
-        /// The values accepted.
-        values: &'static [&'static str],
+        /// The value accepted.
+        value: &'static str,
         /// What this version does.
         because: &'static str,
     },
@@ -30,14 +30,15 @@ pub enum Unbuilt {
 
 /// The answer to this name, if it is one of Kafka's that are not built.
 pub fn find(scope: Scope, name: &str) -> Option<Unbuilt> {
-    let exact = match scope {
+    let rows = match scope {
         Scope::Broker => BROKER,
         Scope::Topic => TOPIC,
     };
-    if let Some((_, answer)) = exact.iter().find(|(known, _)| *known == name) {
+    if let Some((_, answer)) = rows.iter().find(|(known, _)| *known == name) {
         return Some(*answer);
     }
-    if scope == Scope::Topic {
+    // A misspelled setting of ours is not a member of a family.
+    if scope == Scope::Topic || nearest(scope, name).is_some() {
         return None;
     }
     let (_, because) = BROKER_PREFIXES
@@ -46,337 +47,122 @@ pub fn find(scope: Scope, name: &str) -> Option<Unbuilt> {
     Some(Unbuilt::Refused { because })
 }
 
-const fn fixed(values: &'static [&'static str], because: &'static str) -> Unbuilt {
-    Unbuilt::Fixed { values, because }
+type Row = (&'static str, Unbuilt);
+
+const fn fixed(name: &'static str, value: &'static str, because: &'static str) -> Row {
+    (name, Unbuilt::Fixed { value, because })
 }
 
-const THREADS: Unbuilt = Unbuilt::Meaningless {
-    because: "each shard is one thread; see `shards`",
-};
-const KERNEL: Unbuilt = Unbuilt::Meaningless {
-    because: "the kernel sizes socket buffers by itself",
-};
-const KEPT: &str = "records are kept until the topic is deleted";
-const FLUSHED: &str = "`flush.on.ack` decides when records are flushed";
+const fn meaningless(name: &'static str, because: &'static str) -> Row {
+    (name, Unbuilt::Meaningless { because })
+}
 
-const TOPIC: &[(&str, Unbuilt)] = &[
-    (
-        "cleanup.policy",
-        fixed(
-            &["delete"],
-            "compaction is not built, only 'delete' is accepted",
-        ),
-    ),
-    (
-        "compression.type",
-        fixed(
-            &["producer"],
-            "batches are kept as the producer compressed them, only 'producer' is accepted",
-        ),
-    ),
-    (
-        "message.timestamp.type",
-        fixed(
-            &["CreateTime"],
-            "records keep the producer's timestamp, only 'CreateTime' is accepted",
-        ),
-    ),
-    (
-        "retention.ms",
-        fixed(
-            &["-1"],
-            "records are kept until the topic is deleted, only -1 is accepted",
-        ),
-    ),
-    (
-        "retention.bytes",
-        fixed(
-            &["-1"],
-            "records are kept until the topic is deleted, only -1 is accepted",
-        ),
-    ),
-    (
-        "unclean.leader.election.enable",
-        fixed(&["false"], "there is one replica, only false is accepted"),
-    ),
-    (
-        "preallocate",
-        fixed(
-            &["false"],
-            "preallocation grows with the segment by itself, only false is accepted",
-        ),
-    ),
-    (
-        "remote.storage.enable",
-        fixed(
-            &["false"],
-            "there is no tiered storage, only false is accepted",
-        ),
-    ),
-    (
-        "segment.jitter.ms",
-        fixed(&["0"], "rolls are not spread in time, only 0 is accepted"),
-    ),
-    (
-        "flush.messages",
-        fixed(
-            &["9223372036854775807"],
-            "`flush.on.ack` decides when records are flushed",
-        ),
-    ),
-    (
-        "flush.ms",
-        fixed(
-            &["9223372036854775807"],
-            "`flush.on.ack` decides when records are flushed",
-        ),
-    ),
-    (
-        "delete.retention.ms",
-        Unbuilt::Refused {
-            because: "compaction is not built",
-        },
-    ),
-    (
-        "min.cleanable.dirty.ratio",
-        Unbuilt::Refused {
-            because: "compaction is not built",
-        },
-    ),
-    (
-        "min.compaction.lag.ms",
-        Unbuilt::Refused {
-            because: "compaction is not built",
-        },
-    ),
-    (
-        "max.compaction.lag.ms",
-        Unbuilt::Refused {
-            because: "compaction is not built",
-        },
-    ),
-    (
-        "file.delete.delay.ms",
-        Unbuilt::Refused {
-            because: "a deleted topic's files go at once",
-        },
-    ),
-    (
-        "local.retention.ms",
-        Unbuilt::Refused {
-            because: "there is no tiered storage",
-        },
-    ),
-    (
-        "local.retention.bytes",
-        Unbuilt::Refused {
-            because: "there is no tiered storage",
-        },
-    ),
-    (
-        "leader.replication.throttled.replicas",
-        Unbuilt::Refused {
-            because: "replication is not built",
-        },
-    ),
-    (
-        "follower.replication.throttled.replicas",
-        Unbuilt::Refused {
-            because: "replication is not built",
-        },
-    ),
+const fn refused(name: &'static str, because: &'static str) -> Row {
+    (name, Unbuilt::Refused { because })
+}
+
+const AS_PRODUCED: &str = "batches are kept as the producer compressed them";
+const CREATE_TIME: &str = "records keep the producer's timestamp";
+const FLUSHED: &str = "`flush.on.ack` decides when records are flushed";
+const KEPT: &str = "records are kept until the topic is deleted";
+const NEVER: &str = "9223372036854775807";
+const NO_COMPACTION: &str = "compaction is not built";
+const NO_TIERS: &str = "there is no tiered storage";
+const ONE_BROKER: &str = "there is one broker";
+const ONE_REPLICA: &str = "there is one replica";
+const ONLY_PLAINTEXT: &str = "there are only PLAINTEXT listeners";
+const PREALLOCATION: &str = "preallocation grows with the segment by itself";
+const SOCKETS: &str = "the kernel sizes socket buffers by itself";
+const THREADS: &str = "each shard is one thread; see `shards`";
+const UNLIMITED: &str = "connections are only counted in all; use `max.connections`";
+
+const TOPIC: &[Row] = &[
+    fixed("cleanup.policy", "delete", NO_COMPACTION),
+    fixed("compression.type", "producer", AS_PRODUCED),
+    fixed("message.timestamp.type", "CreateTime", CREATE_TIME),
+    fixed("retention.ms", "-1", KEPT),
+    fixed("retention.bytes", "-1", KEPT),
+    fixed("unclean.leader.election.enable", "false", ONE_REPLICA),
+    fixed("preallocate", "false", PREALLOCATION),
+    fixed("remote.storage.enable", "false", NO_TIERS),
+    fixed("segment.jitter.ms", "0", "rolls are not spread in time"),
+    fixed("flush.messages", NEVER, FLUSHED),
+    fixed("flush.ms", NEVER, FLUSHED),
+    refused("delete.retention.ms", NO_COMPACTION),
+    refused("min.cleanable.dirty.ratio", NO_COMPACTION),
+    refused("min.compaction.lag.ms", NO_COMPACTION),
+    refused("max.compaction.lag.ms", NO_COMPACTION),
+    refused("file.delete.delay.ms", "a deleted topic's files go at once"),
+    refused("local.retention.ms", NO_TIERS),
+    refused("local.retention.bytes", NO_TIERS),
+    refused("remote.log.copy.disable", NO_TIERS),
+    refused("remote.log.delete.on.disable", NO_TIERS),
+    refused("leader.replication.throttled.replicas", ONE_REPLICA),
+    refused("follower.replication.throttled.replicas", ONE_REPLICA),
 ];
 
-const BROKER: &[(&str, Unbuilt)] = &[
-    (
-        "broker.id",
-        Unbuilt::Refused {
-            because: "use `node.id`",
-        },
-    ),
-    (
-        "port",
-        Unbuilt::Refused {
-            because: "use `listeners`",
-        },
-    ),
-    (
-        "host.name",
-        Unbuilt::Refused {
-            because: "use `listeners`",
-        },
-    ),
-    (
+const BROKER: &[Row] = &[
+    refused("broker.id", "use `node.id`"),
+    fixed(
         "process.roles",
-        fixed(
-            &["broker,controller", "controller,broker"],
-            "one process is broker and controller",
-        ),
+        "broker,controller",
+        "one process is broker and controller",
     ),
-    (
-        "log.cleanup.policy",
-        fixed(
-            &["delete"],
-            "compaction is not built, only 'delete' is accepted",
-        ),
-    ),
-    (
-        "log.cleaner.enable",
-        fixed(
-            &["false"],
-            "compaction is not built, only false is accepted",
-        ),
-    ),
-    (
-        "compression.type",
-        fixed(
-            &["producer"],
-            "batches are kept as the producer compressed them, only 'producer' is accepted",
-        ),
-    ),
-    (
-        "log.message.timestamp.type",
-        fixed(
-            &["CreateTime"],
-            "records keep the producer's timestamp, only 'CreateTime' is accepted",
-        ),
-    ),
-    (
-        "log.retention.ms",
-        fixed(
-            &["-1"],
-            "records are kept until the topic is deleted, only -1 is accepted",
-        ),
-    ),
-    ("log.retention.minutes", Unbuilt::Refused { because: KEPT }),
-    (
-        "log.retention.hours",
-        fixed(
-            &["-1"],
-            "records are kept until the topic is deleted, only -1 is accepted",
-        ),
-    ),
-    (
-        "log.retention.bytes",
-        fixed(
-            &["-1"],
-            "records are kept until the topic is deleted, only -1 is accepted",
-        ),
-    ),
-    (
-        "log.retention.check.interval.ms",
-        Unbuilt::Meaningless { because: KEPT },
-    ),
-    (
-        "log.flush.interval.messages",
-        fixed(&["9223372036854775807"], FLUSHED),
-    ),
-    (
-        "log.flush.interval.ms",
-        Unbuilt::Refused { because: FLUSHED },
-    ),
-    (
-        "log.flush.scheduler.interval.ms",
-        fixed(&["9223372036854775807"], FLUSHED),
-    ),
-    (
-        "log.preallocate",
-        fixed(
-            &["false"],
-            "preallocation grows with the segment by itself, only false is accepted",
-        ),
-    ),
-    (
-        "log.roll.jitter.ms",
-        fixed(&["0"], "rolls are not spread in time, only 0 is accepted"),
-    ),
-    (
-        "log.roll.jitter.hours",
-        fixed(&["0"], "rolls are not spread in time, only 0 is accepted"),
-    ),
-    (
-        "unclean.leader.election.enable",
-        fixed(&["false"], "there is one replica, only false is accepted"),
-    ),
-    (
-        "auto.leader.rebalance.enable",
-        Unbuilt::Refused {
-            because: "there is one broker",
-        },
-    ),
-    (
-        "delete.topic.enable",
-        fixed(&["true"], "topics can be deleted, only true is accepted"),
-    ),
-    (
-        "controlled.shutdown.enable",
-        Unbuilt::Refused {
-            because: "there is one broker",
-        },
-    ),
-    (
-        "broker.rack",
-        Unbuilt::Refused {
-            because: "there is one broker",
-        },
-    ),
-    (
-        "security.inter.broker.protocol",
-        fixed(&["PLAINTEXT"], "only PLAINTEXT listeners are supported yet"),
-    ),
-    (
-        "inter.broker.listener.name",
-        fixed(&["PLAINTEXT"], "only PLAINTEXT listeners are supported yet"),
-    ),
-    (
-        "max.connections.per.ip",
-        fixed(
-            &["2147483647"],
-            "connections are counted over all addresses; use `max.connections`",
-        ),
-    ),
-    (
-        "max.connections.per.ip.overrides",
-        fixed(
-            &[""],
-            "connections are counted over all addresses; use `max.connections`",
-        ),
-    ),
-    (
-        "max.connection.creation.rate",
-        fixed(
-            &["2147483647"],
-            "connections are not limited by rate; use `max.connections`",
-        ),
-    ),
-    (
-        "max.incremental.fetch.session.cache.slots",
-        fixed(&["0"], "there are no fetch sessions, only 0 is accepted"),
-    ),
-    (
-        "queued.max.request.bytes",
-        fixed(&["-1"], "use `request.memory.bytes`"),
-    ),
-    (
-        "queued.max.requests",
-        Unbuilt::Meaningless {
-            because: "requests are bounded by bytes; see `request.memory.bytes`",
-        },
-    ),
-    ("num.network.threads", THREADS),
-    ("num.io.threads", THREADS),
-    ("background.threads", THREADS),
-    ("num.recovery.threads.per.data.dir", THREADS),
-    ("num.replica.fetchers", THREADS),
-    ("num.replica.alter.log.dirs.threads", THREADS),
-    ("socket.send.buffer.bytes", KERNEL),
-    ("socket.receive.buffer.bytes", KERNEL),
-    (
+    meaningless(
         "controller.listener.names",
-        Unbuilt::Meaningless {
-            because: "the controller has no listener of its own",
-        },
+        "the controller has no listener of its own",
     ),
+    fixed("log.cleanup.policy", "delete", NO_COMPACTION),
+    fixed("log.cleaner.enable", "false", NO_COMPACTION),
+    fixed("compression.type", "producer", AS_PRODUCED),
+    fixed("log.message.timestamp.type", "CreateTime", CREATE_TIME),
+    fixed("log.retention.ms", "-1", KEPT),
+    fixed("log.retention.minutes", "-1", KEPT),
+    fixed("log.retention.hours", "-1", KEPT),
+    fixed("log.retention.bytes", "-1", KEPT),
+    meaningless("log.retention.check.interval.ms", KEPT),
+    fixed("log.flush.interval.messages", NEVER, FLUSHED),
+    fixed("log.flush.interval.ms", NEVER, FLUSHED),
+    fixed("log.flush.scheduler.interval.ms", NEVER, FLUSHED),
+    fixed("log.preallocate", "false", PREALLOCATION),
+    fixed("log.roll.jitter.ms", "0", "rolls are not spread in time"),
+    fixed("log.roll.jitter.hours", "0", "rolls are not spread in time"),
+    fixed("unclean.leader.election.enable", "false", ONE_REPLICA),
+    refused("auto.leader.rebalance.enable", ONE_BROKER),
+    fixed("delete.topic.enable", "true", "topics can be deleted"),
+    refused("controlled.shutdown.enable", ONE_BROKER),
+    fixed(
+        "security.inter.broker.protocol",
+        "PLAINTEXT",
+        ONLY_PLAINTEXT,
+    ),
+    fixed("inter.broker.listener.name", "PLAINTEXT", ONLY_PLAINTEXT),
+    fixed("max.connections.per.ip", "2147483647", UNLIMITED),
+    fixed("max.connections.per.ip.overrides", "", UNLIMITED),
+    fixed("max.connection.creation.rate", "2147483647", UNLIMITED),
+    fixed(
+        "max.incremental.fetch.session.cache.slots",
+        "0",
+        "there are no fetch sessions",
+    ),
+    fixed(
+        "queued.max.request.bytes",
+        "-1",
+        "use `request.memory.bytes`",
+    ),
+    meaningless(
+        "queued.max.requests",
+        "requests are bounded by bytes; see `request.memory.bytes`",
+    ),
+    meaningless("num.network.threads", THREADS),
+    meaningless("num.io.threads", THREADS),
+    meaningless("background.threads", THREADS),
+    meaningless("num.recovery.threads.per.data.dir", THREADS),
+    meaningless("num.replica.fetchers", THREADS),
+    meaningless("num.replica.alter.log.dirs.threads", THREADS),
+    meaningless("socket.send.buffer.bytes", SOCKETS),
+    meaningless("socket.receive.buffer.bytes", SOCKETS),
+    refused("socket.listen.backlog.size", "the backlog has no setting"),
 ];
 
 /// Families of which no member is built.

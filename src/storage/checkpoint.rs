@@ -102,13 +102,10 @@ impl LogShared {
         Ok(self.write_checkpoint_at(end_offset).await?)
     }
 
-    /// Snapshot and epochs at `point`, names synced; then the recovery point moves.
+    /// Epochs and snapshot at `point`, names synced; then the recovery point moves.
     async fn write_checkpoint_at(&self, point: i64) -> Result<i64, IoError> {
+        self.write_epochs().await?;
         self.write_snapshot(point).await?;
-        let epochs = self.state.borrow().epochs.encode();
-        self.dir
-            .replace_small(LEADER_EPOCH_FILE, epochs, SyncSite::EpochCheckpoint)
-            .await?;
         self.dir.sync(SyncSite::PartitionDir).await?;
         {
             let mut state = self.state.borrow_mut();
@@ -138,6 +135,28 @@ impl LogShared {
                 .replace_small(&name, content, SyncSite::Index)
                 .await?;
         }
+        Ok(())
+    }
+
+    /// Makes the leader epochs durable, if they changed. It comes before a snapshot: a
+    /// load that finds the snapshot does not read the batches below it again.
+    pub(super) async fn write_epochs(&self) -> Result<(), IoError> {
+        let epochs = {
+            let state = self.state.borrow();
+            if state.epochs == state.epochs_durable {
+                return Ok(());
+            }
+            state.epochs.clone()
+        };
+        self.dir
+            .replace_small(
+                LEADER_EPOCH_FILE,
+                epochs.encode(),
+                SyncSite::EpochCheckpoint,
+            )
+            .await?;
+        self.dir.sync(SyncSite::PartitionDir).await?;
+        self.state.borrow_mut().epochs_durable = epochs;
         Ok(())
     }
 

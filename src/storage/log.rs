@@ -142,6 +142,8 @@ pub(super) struct LogState {
     pub(super) closing: bool,
     pub(super) flush_turn: FlushTurn,
     pub(super) epochs: LeaderEpochs,
+    /// The epochs as the directory has them durably.
+    pub(super) epochs_durable: LeaderEpochs,
 }
 
 /// What a load found, for [`Log::assemble`].
@@ -157,6 +159,7 @@ pub(super) struct LoadedLog {
     pub(super) segments: Vec<LoadedSegment>,
     /// The bytes of the last segment from its last block boundary to its end.
     pub(super) tail: Vec<u8>,
+    /// Durable in the directory, unless empty.
     pub(super) epochs: LeaderEpochs,
 }
 
@@ -281,6 +284,7 @@ impl Log {
                 flush_fence: None,
                 closing: false,
                 flush_turn: FlushTurn::Idle,
+                epochs_durable: epochs.clone(),
                 epochs,
             }),
             append_busy: Cell::new(false),

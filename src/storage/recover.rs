@@ -18,7 +18,7 @@
 //! then later segments, then the file is cut, each durably.
 
 use super::index_files::{read_indexes, write_indexes};
-use super::leader_epochs::LeaderEpochs;
+use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log_files::{
     damaged, file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
 };
@@ -138,7 +138,7 @@ impl Recovery<'_> {
         let last = scanned.last().expect("one was scanned");
         self.end_log_at(last).await?;
         self.align_epochs(&scanned, epochs);
-        self.make_durable(&scanned, start.proven).await?;
+        self.make_durable(&scanned, start.proven, epochs).await?;
         Ok(scanned)
     }
 
@@ -260,11 +260,12 @@ impl Recovery<'_> {
         &mut self,
         scanned: &[ScannedSegment],
         proven: i64,
+        epochs: &LeaderEpochs,
     ) -> Result<(), LoadError> {
         let mut sealed: Option<&ScannedSegment> = None;
         for segment in scanned {
             if let Some(previous) = sealed.replace(segment) {
-                self.seal(previous).await?;
+                self.seal(previous, epochs).await?;
             }
             if segment.scan.next_offset > proven || segment.scan.bad.is_some() {
                 segment.file.sync_data(SyncSite::RecoveryScan).await?;
@@ -274,14 +275,26 @@ impl Recovery<'_> {
         Ok(self.dir.sync(SyncSite::RecoveryScan).await?)
     }
 
-    /// Writes the indexes of a complete segment, and then the snapshot that says that
-    /// it is sealed. (Its bytes are durable: segments are synced in order.)
-    async fn seal(&mut self, segment: &ScannedSegment) -> Result<(), LoadError> {
+    /// Writes the indexes of a complete segment and the epochs, and then the snapshot
+    /// that says that it is sealed: a load that finds the snapshot does not read the
+    /// segment again. (Its bytes are durable: segments are synced in order.)
+    async fn seal(
+        &mut self,
+        segment: &ScannedSegment,
+        epochs: &LeaderEpochs,
+    ) -> Result<(), LoadError> {
         let base = segment.base_offset;
         let scan = &segment.scan;
         write_indexes(self.dir, base, &scan.index, &scan.complete_time_index()).await?;
         let next = segment.scan.next_offset;
         if !self.files.proves_flushed(self.dir, next).await? {
+            self.dir
+                .replace_small(
+                    LEADER_EPOCH_FILE,
+                    epochs.encode(),
+                    SyncSite::EpochCheckpoint,
+                )
+                .await?;
             self.dir.sync(SyncSite::PartitionDir).await?;
             let name = producer_snapshot::file_name(next);
             let content = producer_snapshot::encode(&[]);

@@ -12,7 +12,6 @@
 //! checkpoints are the owner's to write.
 
 use super::index_files::write_indexes;
-use super::leader_epochs::LEADER_EPOCH_FILE;
 use super::log::{LoadedSegment, LogShared};
 use super::log_files::{file_name, LogFiles, LOG};
 use super::recover::remove_beyond;
@@ -86,14 +85,8 @@ impl LogShared {
             });
         }
         write_indexes(&self.dir, base, &scan.index, &scan.time_index).await?;
-        let epochs = {
-            let mut state = self.state.borrow_mut();
-            state.epochs.truncate_from_end(end);
-            state.epochs.encode()
-        };
-        self.dir
-            .replace_small(LEADER_EPOCH_FILE, epochs, SyncSite::EpochCheckpoint)
-            .await?;
+        self.state.borrow_mut().epochs.truncate_from_end(end);
+        self.write_epochs().await?;
         self.dir.sync(SyncSite::PartitionDir).await?;
 
         let block = len - len % BLOCK_BYTES as u64;

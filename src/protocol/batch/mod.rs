@@ -10,6 +10,8 @@
 mod builder;
 mod compression;
 mod header;
+#[cfg(test)]
+mod oracle_tests;
 mod record;
 mod varint;
 mod view;

@@ -453,7 +453,8 @@ impl Names {
         let mut lost = BTreeSet::new();
         for (_, change) in &pending[..prefix] {
             let names = change.names();
-            let chance = mode == PowerCut::Sectors && rng.one_in(2);
+            let each = matches!(mode, PowerCut::Sectors | PowerCut::Stale);
+            let chance = each && rng.one_in(2);
             if chance || names.iter().any(|n| lost.contains(*n)) {
                 lost.extend(names.iter().map(|n| n.to_string()));
             } else {

@@ -242,7 +242,12 @@ async fn open_log(
         return Ok(log);
     }
     let dir = rt.dir("/data").subdir(&name.to_string());
-    if model.borrow().partition_created {
+    if !model.borrow().partition_created {
+        // The creation was interrupted; nobody was told that it succeeded.
+        partition_dir::create(rt, "/data", &name, Uuid::from_u128(7))
+            .await
+            .map_err(|e| e.to_string())?;
+    } else {
         let topic_id = partition_dir::read_topic_id(&dir).await;
         if topic_id.as_ref().ok() != Some(&Some(Uuid::from_u128(7))) {
             return Err(format!("partition.metadata was lost: {topic_id:?}"));
