@@ -10,7 +10,7 @@
 
 use super::journal::{Journal, JournalBatch, Mark};
 use super::options::{ControllerError, SnapshotInterval};
-use super::plan::{ConfigCheck, Limits, Plan};
+use super::plan::{times_found, times_named, ConfigCheck, Limits, Plan};
 use super::request::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
 use super::snapshot::SnapshotStore;
 use super::{Published, TopicAnswer};
@@ -28,6 +28,9 @@ pub(super) const CALLS_QUEUED_MAX: usize = 256;
 const GROUP_CALLS_MAX: usize = 64;
 /// A group takes no further call past this many records.
 const GROUP_RECORDS_MAX: usize = 10_000;
+
+/// How many topics of a request are decided before other tasks get a turn.
+const TOPICS_PER_SLICE: usize = 64;
 
 /// A call, with the way to answer it.
 pub(super) enum Call {
@@ -94,7 +97,7 @@ impl Committer {
             let Some(first) = calls.recv().await else {
                 return;
             };
-            let (group, close) = self.decide(first, &mut calls);
+            let (group, close) = self.decide(first, &mut calls).await;
             self.commit(group).await;
             if let Some(reply) = close {
                 // Whoever closed may be gone; the log is closed all the same.
@@ -122,7 +125,7 @@ impl Committer {
     }
 
     /// Takes calls until the queue is empty, the group is full, or one closes.
-    fn decide(
+    async fn decide(
         &self,
         first: Call,
         calls: &mut Receiver<Call>,
@@ -137,14 +140,12 @@ impl Committer {
                     validate_only,
                     reply,
                 } => {
-                    let answer = self.create(&mut group, &topics, validate_only);
+                    let answer = self.create(&mut group, &topics, validate_only).await;
                     group.answers.push(Answer::Create(answer, reply));
                 }
                 Call::Delete { topics, reply } => {
-                    let mut plan = self.plan(&group);
-                    let results = plan.delete_topics(&topics);
-                    let delta = group.take(plan);
-                    group.answers.push(Answer::Delete((results, delta), reply));
+                    let answer = self.delete(&mut group, &topics).await;
+                    group.answers.push(Answer::Delete(answer, reply));
                 }
                 Call::ProducerIds { count, reply } => {
                     let mut plan = self.plan(&group);
@@ -160,19 +161,45 @@ impl Committer {
         (group, None)
     }
 
-    fn create(
+    async fn create(
         &self,
         group: &mut Group,
         topics: &[NewTopic],
         validate_only: bool,
     ) -> TopicAnswer<CreatedTopic> {
+        let times_named = times_named(topics);
         let mut plan = self.plan(group);
-        let mut results = plan.create_topics(topics, || fresh_topic_id(&self.rt));
+        let mut results = Vec::with_capacity(topics.len());
+        for part in topics.chunks(TOPICS_PER_SLICE) {
+            let fresh_id = || fresh_topic_id(&self.rt);
+            results.extend(plan.create_topics(part, &times_named, fresh_id));
+            self.rt.yield_if_needed().await;
+        }
         if validate_only {
             for created in results.iter_mut().flatten() {
                 created.id = Uuid::nil();
             }
             return (results, None);
+        }
+        (results, group.take(plan))
+    }
+
+    async fn delete(
+        &self,
+        group: &mut Group,
+        topics: &[TopicSelector],
+    ) -> TopicAnswer<(Uuid, String)> {
+        let mut plan = self.plan(group);
+        let mut found = Vec::with_capacity(topics.len());
+        for part in topics.chunks(TOPICS_PER_SLICE) {
+            found.extend(plan.find_topics(part));
+            self.rt.yield_if_needed().await;
+        }
+        let times_found = times_found(&found);
+        let mut results = Vec::with_capacity(topics.len());
+        for part in found.chunks(TOPICS_PER_SLICE) {
+            results.extend(plan.delete_topics(part, &times_found));
+            self.rt.yield_if_needed().await;
         }
         (results, group.take(plan))
     }
@@ -235,12 +262,15 @@ impl Committer {
     }
 
     async fn snapshot(&self) -> Result<(), ControllerError> {
-        let image = self.published.image();
-        self.snapshots
-            .write(&self.rt, &image, self.journal.next_offset())
-            .await?;
+        self.write_snapshot().await?;
         self.journal.checkpoint().await?;
         Ok(())
+    }
+
+    async fn write_snapshot(&self) -> Result<(), ControllerError> {
+        let image = self.published.image();
+        let offset = self.journal.next_offset();
+        Ok(self.snapshots.write(&self.rt, &image, offset).await?)
     }
 
     async fn close(&mut self) -> Result<i64, ControllerError> {
@@ -248,7 +278,13 @@ impl Committer {
             return Err(ControllerError::Failed(reason));
         }
         if self.journal.next_offset() > self.snapshot_mark.offset {
-            self.snapshot().await?;
+            // The log has all of it: for want of space a start only takes longer.
+            if let Err(error) = self.write_snapshot().await {
+                tracing::error!("{error}");
+                if error.is_device_failure() {
+                    return Err(error);
+                }
+            }
         }
         Ok(self.journal.close().await?)
     }

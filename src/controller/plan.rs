@@ -36,6 +36,9 @@ pub(super) struct Plan<'a> {
     check_configs: &'a ConfigCheck,
 }
 
+/// A topic that a selector names, or why there is none.
+pub(super) type Found = Result<Arc<TopicImage>, ControllerFault>;
+
 /// How the partitions of a new topic are placed: the brokers of each, in index order.
 type Placement = Vec<SmallVec<[i32; 3]>>;
 
@@ -55,18 +58,16 @@ impl<'a> Plan<'a> {
         (self.changes, self.image)
     }
 
-    /// CreateTopics. `fresh_id` gives random topic ids.
+    /// CreateTopics, or a part of one. `times_named` counts the names of the whole
+    /// request ([`times_named`]), `fresh_id` gives random topic ids.
     pub fn create_topics(
         &mut self,
         topics: &[NewTopic],
+        times_named: &BTreeMap<&str, usize>,
         mut fresh_id: impl FnMut() -> Uuid,
     ) -> Vec<Result<CreatedTopic, ControllerFault>> {
-        let mut named: BTreeMap<&str, usize> = BTreeMap::new();
-        for topic in topics {
-            *named.entry(&topic.name).or_default() += 1;
-        }
         let decide = |topic: &NewTopic| {
-            if named[topic.name.as_str()] > 1 {
+            if times_named[topic.name.as_str()] > 1 {
                 return Err(ControllerFault::new(
                     ErrorCode::InvalidRequest,
                     "Duplicate topic name: name each topic once in a request.",
@@ -106,21 +107,23 @@ impl<'a> Plan<'a> {
         Ok(created)
     }
 
-    /// DeleteTopics.
+    /// Looks up the topics of DeleteTopics, or of a part of one. All of a request are
+    /// looked up before any is deleted, so that a topic named twice (also once by name
+    /// and once by id) is refused at both places.
+    pub fn find_topics(&self, topics: &[TopicSelector]) -> Vec<Found> {
+        topics.iter().map(|topic| self.find(topic)).collect()
+    }
+
+    /// DeleteTopics, or a part of one. `times_found` counts the topics of the whole
+    /// request ([`times_found`]).
     pub fn delete_topics(
         &mut self,
-        topics: &[TopicSelector],
+        found: &[Found],
+        times_found: &BTreeMap<Uuid, usize>,
     ) -> Vec<Result<(Uuid, String), ControllerFault>> {
-        // All are looked up before any is deleted, so that a topic named twice (also
-        // once by name and once by id) is refused at both places.
-        let found: Vec<_> = topics.iter().map(|topic| self.find(topic)).collect();
-        let mut times: BTreeMap<Uuid, usize> = BTreeMap::new();
-        for topic in found.iter().flatten() {
-            *times.entry(topic.id).or_default() += 1;
-        }
-        let decide = |found: Result<Arc<TopicImage>, ControllerFault>| {
-            let topic = found?;
-            if times[&topic.id] > 1 {
+        let decide = |found: &Found| {
+            let topic = found.as_ref().map_err(ControllerFault::clone)?;
+            if times_found[&topic.id] > 1 {
                 return Err(ControllerFault::new(
                     ErrorCode::InvalidRequest,
                     format!(
@@ -135,7 +138,7 @@ impl<'a> Plan<'a> {
             });
             Ok((topic.id, topic.name.to_string()))
         };
-        found.into_iter().map(decide).collect()
+        found.iter().map(decide).collect()
     }
 
     /// Takes the next `count` producer ids.
@@ -169,7 +172,7 @@ impl<'a> Plan<'a> {
         self.changes.push(change);
     }
 
-    fn find(&self, topic: &TopicSelector) -> Result<Arc<TopicImage>, ControllerFault> {
+    fn find(&self, topic: &TopicSelector) -> Found {
         match topic {
             TopicSelector::Name(name) => self.image.topic(name).cloned().ok_or_else(|| {
                 ControllerFault::new(
@@ -380,6 +383,24 @@ impl<'a> Plan<'a> {
         }
         panic!("the source of random numbers repeats itself");
     }
+}
+
+/// How often each name stands in a CreateTopics request.
+pub(super) fn times_named(topics: &[NewTopic]) -> BTreeMap<&str, usize> {
+    let mut times = BTreeMap::new();
+    for topic in topics {
+        *times.entry(topic.name.as_str()).or_default() += 1;
+    }
+    times
+}
+
+/// How often each topic stands in a DeleteTopics request.
+pub(super) fn times_found(found: &[Found]) -> BTreeMap<Uuid, usize> {
+    let mut times = BTreeMap::new();
+    for topic in found.iter().flatten() {
+        *times.entry(topic.id).or_default() += 1;
+    }
+    times
 }
 
 fn new_partition((index, replicas): (usize, SmallVec<[i32; 3]>)) -> PartitionImage {

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::controller::options::SnapshotInterval;
-use crate::controller::snapshot::SnapshotName;
+use crate::controller::snapshot::{SnapshotName, SnapshotStore};
 use crate::controller::{Controller, ControllerError, ControllerOptions, TopicSelector};
 use crate::protocol::ErrorCode;
-use crate::runtime::sim::{SimNode, World};
+use crate::runtime::sim::{PowerCut, SimNode, World};
 use crate::runtime::{Queue, Rt, SyncSite};
 use crate::storage::{Storage, StorageLimits};
 use std::cell::{Cell, RefCell};
@@ -16,6 +16,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 const DATA_DIR: &str = "/data";
+/// Work of a round, at most: with snapshots, and before the first.
+const LONG: Duration = Duration::from_millis(400);
+const SHORT: Duration = Duration::from_millis(40);
 
 fn storage(rt: &Rt) -> Storage {
     Storage::new(
@@ -169,7 +172,9 @@ async fn client(world: Rc<World>, controller: Controller, book: Rc<Book>, number
     }
 }
 
-fn power_cuts(seed: u64, prepare: impl Fn(&SimNode)) -> usize {
+/// Rounds of work of up to `work_max` each, ended by a power cut or a clean stop. Returns
+/// how many requests were answered.
+fn power_cuts(seed: u64, work_max: Duration, prepare: impl Fn(&SimNode)) -> usize {
     let world = Rc::new(World::new(seed));
     let node = world.node("broker");
     let book = Rc::new(Book::default());
@@ -199,7 +204,9 @@ fn power_cuts(seed: u64, prepare: impl Fn(&SimNode)) -> usize {
             let work = client(world.clone(), controller.clone(), book.clone(), number);
             rt.spawn(Queue::Latency, work);
         }
-        world.run_for(Duration::from_micros(world.random_below(400_000)));
+        world.run_for(Duration::from_micros(
+            world.random_below(work_max.as_micros() as u64),
+        ));
         if world.random_below(3) == 0 {
             // A clean stop, but only once the clients are gone: they expect answers.
             node.kill();
@@ -222,30 +229,80 @@ fn power_cuts(seed: u64, prepare: impl Fn(&SimNode)) -> usize {
 fn given_power_cuts_at_random_moments_then_what_was_answered_survives_and_the_rest_is_whole_or_absent(
 ) {
     let mut answers = 0;
-    for seed in 0..60 {
-        answers += power_cuts(seed, |_| {});
+    for seed in 0..40 {
+        answers += power_cuts(seed, LONG, |_| {});
+        power_cuts(seed, SHORT, |_| {});
     }
     assert!(answers > 1000, "only {answers} requests were answered");
 }
 
 /// The test above must notice if answers do not wait for the disk.
 #[test]
-fn given_a_flush_that_does_nothing_then_the_power_cut_test_notices() {
-    let noticed = (0..60).any(|seed| {
-        let lying = || {
-            power_cuts(seed, |node| {
-                node.disk().disable_sync(SyncSite::SegmentFlush)
-            })
-        };
-        let Err(panic) = std::panic::catch_unwind(lying) else {
-            return false;
-        };
-        // The message of a check that failed, not of something that broke otherwise.
-        let message = panic.downcast_ref::<String>().expect("a check's message");
-        assert!(message.contains(&format!("seed {seed}")), "{message}");
-        true
-    });
-    assert!(noticed, "no seed notices the loss");
+fn given_a_sync_that_does_nothing_then_the_power_cut_test_notices() {
+    // Snapshots sync the directory too, so names are lost early or never.
+    for (site, work_max) in [
+        (SyncSite::SegmentFlush, LONG),
+        (SyncSite::SegmentCreate, SHORT),
+        (SyncSite::PartitionCreate, SHORT),
+    ] {
+        let noticed = (0..100).any(|seed| {
+            let lying = || power_cuts(seed, work_max, |node| node.disk().disable_sync(site));
+            let Err(panic) = std::panic::catch_unwind(lying) else {
+                return false;
+            };
+            // The message of a check that failed, not of something that broke otherwise.
+            let message = panic.downcast_ref::<String>().expect("a check's message");
+            assert!(message.contains(&format!("seed {seed}")), "{message}");
+            true
+        });
+        assert!(noticed, "no seed notices that {site:?} does nothing");
+    }
+}
+
+#[test]
+fn given_snapshots_that_a_power_cut_may_tear_then_the_log_makes_up_for_them() {
+    let mut answers = 0;
+    for seed in 0..15 {
+        answers += power_cuts(seed, LONG, |node| {
+            node.disk().disable_sync(SyncSite::MetadataSnapshot);
+        });
+    }
+    assert!(answers > 300, "only {answers} requests were answered");
+}
+
+/// A written snapshot stays: with its sync disabled this fails, as the test shows.
+#[test]
+fn given_a_snapshot_when_the_power_is_cut_then_it_is_there_whole() {
+    let survives = |disable: bool| {
+        let world = World::new(9);
+        let node = world.node("broker");
+        if disable {
+            node.disk().disable_sync(SyncSite::MetadataSnapshot);
+        }
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let (controller, _) = open(&rt, None).await.unwrap();
+            for i in 0..60 {
+                create(&controller, &format!("t-{i}")).await.unwrap();
+            }
+            // Answered after the snapshot before it was written.
+            controller.allocate_producer_ids(1).await.unwrap();
+        });
+        assert!(!snapshots(&node).is_empty(), "no snapshot was written");
+        node.crash_with(PowerCut::AllLost);
+        let rt = node.restart();
+        world.block_on(&rt, async {
+            let store = SnapshotStore::new(rt.dir(DATA_DIR).subdir("__cluster_metadata-0"));
+            let names = store.list().await.unwrap();
+            let empty = || Image::empty(CLUSTER, 1);
+            match names.first() {
+                Some(name) => store.read(&rt, *name, empty()).await.is_ok(),
+                None => false,
+            }
+        })
+    };
+    assert!(survives(false));
+    assert!(!survives(true), "the loss of the sync is not noticed");
 }
 
 fn topic_names(image: &Image) -> Vec<String> {
@@ -463,6 +520,12 @@ fn given_a_snapshot_that_cannot_be_written_for_space_then_requests_are_served_on
             create(&controller, &format!("t-{i}")).await.unwrap();
         }
         assert!(!snapshots(&node).is_empty(), "the next try succeeds");
+        // A stop does not fail for it either.
+        node.disk().fail_syncs(Some(SyncSite::MetadataSnapshot), 28);
+        let fired = node.disk().faults_fired();
+        create(&controller, "last").await.unwrap();
+        controller.close().await.unwrap();
+        assert!(node.disk().faults_fired() > fired, "no snapshot was tried");
     });
 }
 

@@ -1,7 +1,7 @@
 //! The rules, one by one.
 
 use super::*;
-use crate::controller::plan::Plan;
+use crate::controller::plan::{times_found, times_named, Plan};
 use crate::controller::{ControllerFault, CreatedTopic, TopicSelector};
 use crate::protocol::ErrorCode;
 use std::collections::BTreeMap;
@@ -27,10 +27,26 @@ fn create(
 ) -> (Vec<Result<CreatedTopic, ControllerFault>>, Image) {
     let limits = limits();
     let mut plan = Plan::new(image.clone(), &limits, &check_configs);
-    let results = plan.create_topics(topics, ids());
+    let results = plan.create_topics(topics, &times_named(topics), ids());
     let (changes, after) = plan.into_parts();
     assert_eq!(changes.len(), results.iter().flatten().count());
     (results, after)
+}
+
+fn create_all(
+    plan: &mut Plan<'_>,
+    topics: &[NewTopic],
+    fresh_id: impl FnMut() -> Uuid,
+) -> Vec<Result<CreatedTopic, ControllerFault>> {
+    plan.create_topics(topics, &times_named(topics), fresh_id)
+}
+
+fn delete_all(
+    plan: &mut Plan<'_>,
+    topics: &[TopicSelector],
+) -> Vec<Result<(Uuid, String), ControllerFault>> {
+    let found = plan.find_topics(topics);
+    plan.delete_topics(&found, &times_found(&found))
 }
 
 /// The code and message that one topic is refused with; the image must not change.
@@ -149,8 +165,8 @@ fn given_the_total_limit_when_it_would_be_passed_then_37_and_room_returns_with_a
     assert!(fault.message.contains("limit of 100"), "{}", fault.message);
     let limits = limits();
     let mut plan = Plan::new(image, &limits, &check_configs);
-    assert!(plan.delete_topics(&[TopicSelector::Name("a".into())])[0].is_ok());
-    assert!(plan.create_topics(&[of("c")], ids())[0].is_ok());
+    assert!(delete_all(&mut plan, &[TopicSelector::Name("a".into())])[0].is_ok());
+    assert!(create_all(&mut plan, &[of("c")], ids())[0].is_ok());
 }
 
 #[test]
@@ -224,13 +240,14 @@ fn given_selectors_when_deleted_then_3_and_100_for_unknown_ones_and_42_for_doubl
     let id_of_a = results[0].as_ref().unwrap().id;
     let limits = limits();
     let mut plan = Plan::new(image, &limits, &check_configs);
-    let results = plan.delete_topics(&[
+    let selectors = [
         TopicSelector::Name("a".into()),
         TopicSelector::Id(id_of_a),
         TopicSelector::Name("nope".into()),
         TopicSelector::Id(Uuid::from_u128(5)),
         TopicSelector::Name("b".into()),
-    ]);
+    ];
+    let results = delete_all(&mut plan, &selectors);
     let codes: Vec<_> = results
         .iter()
         .map(|r| r.as_ref().map_err(|f| f.code))
@@ -265,6 +282,6 @@ fn given_ids_that_are_taken_or_reserved_when_created_then_another_is_drawn() {
     let mut source = [taken, Uuid::nil(), Uuid::from_u128(1), fresh].into_iter();
     let limits = limits();
     let mut plan = Plan::new(image, &limits, &check_configs);
-    let results = plan.create_topics(&[new_topic("b")], || source.next().unwrap());
+    let results = create_all(&mut plan, &[new_topic("b")], || source.next().unwrap());
     assert_eq!(results[0].as_ref().unwrap().id, fresh);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::controller::committer::Group;
-use crate::controller::plan::Plan;
+use crate::controller::plan::{times_found, times_named, Plan};
 use crate::controller::snapshot::{self, SnapshotError, SnapshotName};
 use crate::controller::TopicSelector;
 use crate::metadata::records::{
@@ -73,14 +73,15 @@ fn run(steps: &[Step]) -> Run {
                         ..new_topic(name)
                     })
                     .collect();
-                plan.create_topics(&topics, &mut fresh_id);
+                plan.create_topics(&topics, &times_named(&topics), &mut fresh_id);
             }
             Step::Delete(names) => {
                 let names: Vec<_> = names
                     .iter()
                     .map(|name| TopicSelector::Name(name.to_string()))
                     .collect();
-                plan.delete_topics(&names);
+                let found = plan.find_topics(&names);
+                plan.delete_topics(&found, &times_found(&found));
             }
             Step::ProducerIds(count) => {
                 plan.allocate_producer_ids(*count).unwrap();
