@@ -96,6 +96,23 @@ impl BatchView {
         }
     }
 
+    /// A copy with another largest timestamp in the header, and the CRC that goes with
+    /// it.
+    pub fn with_max_timestamp(&self, max_timestamp: i64) -> Self {
+        let mut bytes = self.bytes.to_vec();
+        bytes[at::MAX_TIMESTAMP..at::PRODUCER_ID].copy_from_slice(&max_timestamp.to_be_bytes());
+        let crc = crc(&bytes);
+        bytes[at::CRC..at::ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
+        Self {
+            bytes: bytes.into(),
+            header: BatchHeader {
+                max_timestamp,
+                crc,
+                ..self.header
+            },
+        }
+    }
+
     /// Iterates over the records of a batch that is not compressed; none if it is.
     pub fn records(&self) -> Option<RecordIter<'_>> {
         match self.header.attributes.compression() {

@@ -1,0 +1,4 @@
+//! Tests of loading and recovery over the simulator.
+
+mod power_cut;
+mod scenario;
