@@ -191,6 +191,11 @@ fn what_a_producer_may_not_send_is_refused() {
         );
         assert_eq!(error.error_code(), ErrorCode::InvalidRecord);
     }
+    assert_eq!(refused(Bytes::new()), BatchError::Missing);
+    // Damage in the header is damage, whatever it looks like.
+    let mut damaged = good.to_vec();
+    damaged[at::RECORD_COUNT] ^= 1;
+    assert!(matches!(refused(damaged.into()), BatchError::BadCrc { .. }));
     let empty = BatchBuilder::new().build();
     assert!(matches!(
         refused(empty),
