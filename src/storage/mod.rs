@@ -1,1 +1,48 @@
-//! Room: storage.
+//! The partition log on disk: segments, indexes, the buffer cache, flushes.
+//!
+//! A [`Log`] belongs to one shard and is used by its tasks only. It appends by
+//! direct I/O, serves readers from the very buffers it wrote, and makes bytes
+//! durable through the shard's flusher. Three numbers rise in this order: written
+//! (LEO), flushed, recovery point.
+//!
+//! What it is not: it knows no high watermark (callers pass a bound), no
+//! replication, no client. It validates no record; callers hand it whole batches
+//! with their offsets assigned.
+
+mod append;
+mod batch;
+mod cache;
+mod checkpoint;
+pub mod checkpoint_file;
+mod data_dir;
+mod error;
+mod flusher;
+pub mod index;
+mod index_files;
+pub mod inspect;
+pub mod leader_epochs;
+mod load;
+mod log;
+mod log_files;
+#[cfg(test)]
+mod log_tests;
+pub mod partition_dir;
+pub mod producer_snapshot;
+mod read;
+mod recover;
+#[cfg(test)]
+mod recovery_tests;
+mod scan;
+mod segment;
+mod timestamps;
+mod truncate;
+pub mod uuid_text;
+mod walk;
+
+pub use data_dir::{DataDir, DataDirError, MetaProperties, StartKind};
+pub use error::{AppendError, CheckpointError, FlushError, LoadError, ReadError, TruncateError};
+pub use load::{LoadMode, LoadReport};
+pub use log::{Log, LogBatch, LogConfig, Storage, StorageLimits};
+pub use partition_dir::PartitionName;
+pub use read::ReadSlices;
+pub use timestamps::TimestampOffset;

@@ -7,8 +7,10 @@ mod budget;
 mod channel;
 mod event;
 mod oneshot;
+#[cfg(test)]
+mod testing;
 
 pub use budget::{Budget, Permit};
 pub use channel::{channel, Receiver, Sender, TrySendError};
-pub use event::Event;
+pub use event::{Event, Listen};
 pub use oneshot::{oneshot, OneshotReceiver, OneshotSender};

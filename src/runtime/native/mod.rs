@@ -16,6 +16,7 @@ mod buf;
 mod dir;
 mod executor;
 mod file;
+mod machine;
 mod mesh;
 #[cfg(test)]
 mod mesh_tests;
@@ -38,6 +39,7 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
+pub use machine::{ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,

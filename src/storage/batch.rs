@@ -1,0 +1,44 @@
+//! The header of a v2 batch, as far as walking a segment needs it.
+//!
+//! It checks what can be checked without reading records: magic, length, offsets.
+//! The CRC is the loader's and the producer path's business.
+
+use crate::protocol::batch::BatchHeader as ProtocolHeader;
+
+pub(super) use crate::protocol::batch::{stamp, HEADER_BYTES};
+
+/// The fields of a batch's header that the log uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BatchHeader {
+    pub(super) base_offset: i64,
+    pub(super) last_offset: i64,
+    /// Bytes of the whole batch.
+    pub(super) len: u32,
+    pub(super) leader_epoch: i32,
+    pub(super) max_timestamp: i64,
+}
+
+impl BatchHeader {
+    /// Reads the header at the start of `bytes`, which must hold
+    /// [`HEADER_BYTES`]. The error is a sentence.
+    pub(super) fn parse(bytes: &[u8]) -> Result<BatchHeader, String> {
+        debug_assert!(bytes.len() >= HEADER_BYTES);
+        let header = ProtocolHeader::parse(bytes).map_err(|e| e.to_string())?;
+        let (base_offset, last_offset_delta) = (header.base_offset, header.last_offset_delta);
+        let last_offset = base_offset.checked_add(i64::from(last_offset_delta));
+        let (true, true, Some(last_offset)) =
+            (base_offset >= 0, last_offset_delta >= 0, last_offset)
+        else {
+            return Err(format!(
+                "base offset {base_offset} with a last offset delta of {last_offset_delta}"
+            ));
+        };
+        Ok(BatchHeader {
+            base_offset,
+            last_offset,
+            len: header.size_bytes() as u32,
+            leader_epoch: header.leader_epoch,
+            max_timestamp: header.max_timestamp,
+        })
+    }
+}

@@ -1,0 +1,341 @@
+//! The buffer cache of a shard: what was written, and what was read ahead.
+//!
+//! An entry is one immutable buffer and the list of the whole batches in it, so a hot
+//! read parses nothing. Entries are evicted from the cache only: readers hold
+//! refcounts of their own, so eviction never waits and never invalidates a slice.
+//! The oldest entry goes first; what came from disk has at most a quarter of the
+//! cache, so that a consumer of old data cannot push out what the others are
+//! reading. An entry counts the whole memory of its buffer.
+//!
+//! What it is not: it holds nothing that is not on disk, and it makes nothing
+//! durable. Losing any entry costs a read.
+
+use super::read::{ReadLimit, ReadSlices};
+use bytes::Bytes;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// The cache. Keys are (log, base offset of the entry's first batch).
+pub(super) struct Cache(RefCell<CacheState>);
+
+struct CacheState {
+    bytes_max: u64,
+    bytes: u64,
+    cold_bytes: u64,
+    next_age: u64,
+    entries: BTreeMap<Key, Entry>,
+    written_by_age: BTreeMap<u64, Key>,
+    cold_by_age: BTreeMap<u64, Key>,
+}
+
+type Key = (u64, i64);
+
+struct Entry {
+    run: BatchRun,
+    age: u64,
+    cold: bool,
+    /// A cold entry that nobody read yet: its first reader reads ahead.
+    read_ahead_due: bool,
+}
+
+/// Whole consecutive batches in one buffer.
+#[derive(Debug, Clone)]
+pub(super) struct BatchRun {
+    /// The segment that they are in.
+    pub(super) segment_base: i64,
+    /// Where in the segment's file the buffer starts.
+    pub(super) position: u64,
+    /// The buffer; before the first batch and after the last may be other bytes.
+    pub(super) buf: Bytes,
+    /// In order, adjoining, at least one.
+    pub(super) batches: Vec<RunBatch>,
+}
+
+/// A batch in a [`BatchRun`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RunBatch {
+    pub(super) base_offset: i64,
+    pub(super) last_offset: i64,
+    /// Where it starts in the buffer.
+    pub(super) start: u32,
+    pub(super) len: u32,
+}
+
+/// What a look into the cache gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// No entry holds the offset.
+    Miss,
+    /// Batches were taken up to the entry's end; look again from the next offset.
+    Taken,
+    /// The bound or the byte limit was reached.
+    Stopped,
+}
+
+impl Cache {
+    /// A cache of at most `bytes_max` bytes.
+    pub(super) fn new(bytes_max: u64) -> Cache {
+        Cache(RefCell::new(CacheState {
+            bytes_max,
+            bytes: 0,
+            cold_bytes: 0,
+            next_age: 0,
+            entries: BTreeMap::new(),
+            written_by_age: BTreeMap::new(),
+            cold_by_age: BTreeMap::new(),
+        }))
+    }
+
+    /// Adds a buffer that was written at the end of the log. Entries that lie wholly
+    /// in its bytes (the block that was written again) are dropped, and their batches
+    /// join the new entry.
+    pub(super) fn insert_written(&self, log: u64, mut run: BatchRun) {
+        let mut state = self.0.borrow_mut();
+        while let Some(key) = state.last_covered(log, &run) {
+            let old = state.remove(key).run;
+            run.prepend(old);
+        }
+        state.insert(log, run, false, false);
+    }
+
+    /// Adds batches that were read from disk. `read_ahead` says that nobody read them
+    /// yet. Kept out if an entry with the same first batch exists.
+    pub(super) fn insert_cold(&self, log: u64, run: BatchRun, read_ahead: bool) {
+        let mut state = self.0.borrow_mut();
+        let key = (log, run.batches[0].base_offset);
+        if !state.entries.contains_key(&key) {
+            state.insert(log, run, true, read_ahead);
+        }
+    }
+
+    /// Takes batches from the one that holds `from` on into `out`. The second value is
+    /// where the caller should read ahead from, if it should.
+    pub(super) fn take(
+        &self,
+        log: u64,
+        from: i64,
+        limit: &ReadLimit,
+        out: &mut ReadSlices,
+    ) -> (Lookup, Option<i64>) {
+        let mut state = self.0.borrow_mut();
+        let Some(entry) = state.holding(log, from) else {
+            return (Lookup::Miss, None);
+        };
+        let due = std::mem::take(&mut entry.read_ahead_due);
+        let read_ahead = due.then(|| entry.run.last_offset() + 1);
+        let lookup = if entry.run.take_into(from, limit, out) {
+            Lookup::Taken
+        } else {
+            Lookup::Stopped
+        };
+        (lookup, read_ahead)
+    }
+
+    /// Where in its segment's file the batch that holds `offset` starts: (segment
+    /// base offset, position).
+    pub(super) fn position_of(&self, log: u64, offset: i64) -> Option<(i64, u64)> {
+        let mut state = self.0.borrow_mut();
+        let run = &state.holding(log, offset)?.run;
+        let at = run.first_holding(offset)?;
+        Some((
+            run.segment_base,
+            run.position + u64::from(run.batches[at].start),
+        ))
+    }
+
+    /// Where the entry ends whose last batch ends right before `offset`: (segment
+    /// base offset, position).
+    pub(super) fn position_before(&self, log: u64, offset: i64) -> Option<(i64, u64)> {
+        let state = self.0.borrow();
+        let (key, entry) = state.entries.range(..(log, offset)).next_back()?;
+        (key.0 == log && entry.run.last_offset() + 1 == offset)
+            .then(|| (entry.run.segment_base, entry.run.end_position()))
+    }
+
+    /// Forgets the batches at or above `offset`.
+    #[allow(dead_code)] // truncation
+    pub(super) fn clip(&self, log: u64, offset: i64) {
+        let mut state = self.0.borrow_mut();
+        let touched: Vec<Key> = state
+            .entries
+            .range((log, i64::MIN)..=(log, i64::MAX))
+            .filter(|(_, entry)| entry.run.last_offset() >= offset)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in touched {
+            let mut entry = state.remove(key);
+            let keep = entry
+                .run
+                .batches
+                .partition_point(|b| b.last_offset < offset);
+            entry.run.batches.truncate(keep);
+            if keep > 0 {
+                state.insert(log, entry.run, entry.cold, entry.read_ahead_due);
+            }
+        }
+    }
+
+    /// Forgets all of a log.
+    pub(super) fn remove_log(&self, log: u64) {
+        self.clip(log, i64::MIN);
+    }
+
+    /// Bytes held.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.borrow().bytes
+    }
+
+    /// Entries held of a log.
+    #[cfg(test)]
+    pub(super) fn entry_count(&self, log: u64) -> usize {
+        let state = self.0.borrow();
+        state
+            .entries
+            .range((log, i64::MIN)..=(log, i64::MAX))
+            .count()
+    }
+}
+
+impl CacheState {
+    fn holding(&mut self, log: u64, offset: i64) -> Option<&mut Entry> {
+        let (key, entry) = self.entries.range_mut(..=(log, offset)).next_back()?;
+        (key.0 == log && entry.run.last_offset() >= offset).then_some(entry)
+    }
+
+    /// The log's last entry, if it lies wholly in the bytes of `run`.
+    fn last_covered(&self, log: u64, run: &BatchRun) -> Option<Key> {
+        let (key, last) = self.entries.range(..=(log, i64::MAX)).next_back()?;
+        (key.0 == log
+            && last.run.segment_base == run.segment_base
+            && last.run.position >= run.position)
+            .then_some(*key)
+    }
+
+    fn insert(&mut self, log: u64, run: BatchRun, cold: bool, read_ahead_due: bool) {
+        run.check();
+        let cost = run.buf.len() as u64;
+        if cost > self.bytes_max {
+            return;
+        }
+        let key = (log, run.batches[0].base_offset);
+        if self.entries.contains_key(&key) {
+            self.remove(key);
+        }
+        let age = self.next_age;
+        self.next_age += 1;
+        self.bytes += cost;
+        if cold {
+            self.cold_bytes += cost;
+            self.cold_by_age.insert(age, key);
+        } else {
+            self.written_by_age.insert(age, key);
+        }
+        let entry = Entry {
+            run,
+            age,
+            cold,
+            read_ahead_due,
+        };
+        self.entries.insert(key, entry);
+        self.evict();
+    }
+
+    /// Never evicts the newest entry: it fits, and it is the last to go.
+    fn evict(&mut self) {
+        while self.cold_bytes > self.bytes_max / 4 && self.cold_by_age.len() > 1 {
+            let oldest = self.cold_by_age.first_key_value().map(|(_, key)| *key);
+            self.remove(oldest.expect("cold bytes belong to cold entries"));
+        }
+        while self.bytes > self.bytes_max {
+            let written = self.written_by_age.first_key_value();
+            let cold = self.cold_by_age.first_key_value();
+            let oldest = match (written, cold) {
+                (Some(w), Some(c)) => *(if w.0 < c.0 { w.1 } else { c.1 }),
+                (Some(one), None) | (None, Some(one)) => *one.1,
+                (None, None) => unreachable!("bytes belong to entries"),
+            };
+            self.remove(oldest);
+        }
+    }
+
+    fn remove(&mut self, key: Key) -> Entry {
+        let entry = self.entries.remove(&key).expect("the key names an entry");
+        let cost = entry.run.buf.len() as u64;
+        self.bytes -= cost;
+        if entry.cold {
+            self.cold_bytes -= cost;
+            self.cold_by_age.remove(&entry.age);
+        } else {
+            self.written_by_age.remove(&entry.age);
+        }
+        entry
+    }
+}
+
+impl BatchRun {
+    /// The last batch's last offset.
+    pub(super) fn last_offset(&self) -> i64 {
+        self.batches[self.batches.len() - 1].last_offset
+    }
+
+    /// Where the last batch ends in the segment's file.
+    pub(super) fn end_position(&self) -> u64 {
+        let last = self.batches[self.batches.len() - 1];
+        self.position + u64::from(last.start) + u64::from(last.len)
+    }
+
+    /// Takes batches from the one that holds `from` on. True if the last batch was
+    /// taken, false if the bound or the limit came first.
+    pub(super) fn take_into(&self, from: i64, limit: &ReadLimit, out: &mut ReadSlices) -> bool {
+        let Some(first) = self.first_holding(from) else {
+            return true;
+        };
+        let bytes_before = out.bytes;
+        let mut taken = 0;
+        for batch in &self.batches[first..] {
+            if !limit.admits(batch.last_offset, batch.len, out) {
+                break;
+            }
+            out.batch_bytes.push(batch.len);
+            out.bytes += batch.len as usize;
+            out.next_offset = batch.last_offset + 1;
+            taken += 1;
+        }
+        if taken > 0 {
+            let start = self.batches[first].start as usize;
+            let slice = self.buf.slice(start..start + (out.bytes - bytes_before));
+            out.slices.push(slice);
+        }
+        first + taken == self.batches.len()
+    }
+
+    fn first_holding(&self, offset: i64) -> Option<usize> {
+        let first = self.batches.partition_point(|b| b.last_offset < offset);
+        (first < self.batches.len()).then_some(first)
+    }
+
+    /// Puts the batches of an older buffer, whose bytes this one holds too, first.
+    fn prepend(&mut self, older: BatchRun) {
+        let shift = (older.position - self.position) as u32;
+        let first_here = self.batches[0].base_offset;
+        let mut batches = older.batches;
+        batches.retain(|b| b.last_offset < first_here);
+        for batch in &mut batches {
+            batch.start += shift;
+        }
+        batches.append(&mut self.batches);
+        self.batches = batches;
+    }
+
+    fn check(&self) {
+        assert!(!self.batches.is_empty(), "a run holds a batch");
+        debug_assert!(
+            self.batches.windows(2).all(|w| {
+                w[0].start + w[0].len == w[1].start && w[0].last_offset < w[1].base_offset
+            }),
+            "batches of a run adjoin: {:?}",
+            self.batches
+        );
+    }
+}

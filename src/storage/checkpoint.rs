@@ -1,0 +1,186 @@
+//! What an unclean load starts from: a log's own checkpoint.
+//!
+//! A checkpoint makes durable, beside the segment that holds the recovery point, the
+//! index entries below that point, the producer snapshot at it and the leader epochs.
+//! Only when all of them (and their names) are durable does the recovery point move;
+//! recording it in the data directory's file is the owner's next step. A crash in
+//! between leaves an older point with a snapshot of its own, which is why the newest
+//! few snapshots are kept.
+//!
+//! A checkpoint runs beside appends: it works on a copy of the index entries below
+//! the flushed offset it took. It excludes sealing by `side_files`, because both write
+//! the same index files.
+//!
+//! What it is not: it does not write the data directory's checkpoint files.
+
+use super::leader_epochs::LEADER_EPOCH_FILE;
+use super::log::LogShared;
+use super::producer_snapshot;
+use super::segment::{Segment, SegmentPhase};
+use super::{CheckpointError, Log};
+use crate::runtime::{IoError, IoErrorKind, SyncSite};
+
+impl Log {
+    /// Flushes, then writes what an unclean load starts from (index prefix, time
+    /// index, producer snapshot, epochs), durably. Returns the recovery point that
+    /// may be recorded now.
+    pub async fn checkpoint(&self) -> Result<i64, CheckpointError> {
+        let log = &*self.0;
+        let (point, holder, _guards) = loop {
+            self.flush_and_cut().await?;
+            let io = log
+                .gate
+                .enter()
+                .await
+                .map_err(|_| CheckpointError::Closed)?;
+            let side_files = log.side_files.acquire(1).await;
+            let state = log.state.borrow();
+            let point = state.flushed_offset;
+            // A snapshot at the end of a segment says that the segment is exact. One that
+            // rolled just now is not: cut it first.
+            if state.rolled_below(point) {
+                continue;
+            }
+            let mut newest_first = state.segments.iter().rev();
+            let holder = newest_first.find(|s| s.base_offset < point).cloned();
+            break (point, holder, (io, side_files));
+        };
+        log.durable(log.seal().await)?;
+        if let Some(segment) = holder.filter(|s| s.phase() != SegmentPhase::Sealed) {
+            log.durable(log.write_indexes(&segment, point).await)?;
+        }
+        log.durable(log.write_checkpoint_at(point).await)
+    }
+
+    /// Stops the log cleanly: refuses new work, waits for I/O in flight, flushes, cuts
+    /// the active segment to its exact length, writes everything a clean load needs.
+    /// Returns the final recovery point, which is LEO. After an error no clean-shutdown
+    /// marker may be written.
+    pub async fn close(&self) -> Result<i64, CheckpointError> {
+        let log = &*self.0;
+        if std::mem::replace(&mut log.state.borrow_mut().closing, true) {
+            return Err(CheckpointError::Closed);
+        }
+        let flushed = self.flush().await;
+        log.gate.close().await;
+        let closed = match flushed {
+            Ok(_) => log.write_final().await,
+            Err(error) => Err(error.into()),
+        };
+        log.drop_memory();
+        closed
+    }
+}
+
+impl LogShared {
+    /// A checkpoint that failed leaves nobody knowing what its files hold: the log is
+    /// fenced, as after a failed flush.
+    fn durable<T>(&self, result: Result<T, IoError>) -> Result<T, CheckpointError> {
+        result.map_err(|error| {
+            self.fence_off(error.clone().into());
+            error.into()
+        })
+    }
+
+    /// The last files of a log that nobody uses any more. An append that was in flight
+    /// when the close began may have moved LEO past the flush: flushing comes first.
+    async fn write_final(&self) -> Result<i64, CheckpointError> {
+        {
+            let state = self.state.borrow();
+            if let Some(fence) = &state.flush_fence {
+                return Err(fence.error().clone().into());
+            }
+            if let Some(reason) = &state.append_fence {
+                return Err(CheckpointError::Fenced(reason.clone()));
+            }
+        }
+        self.make_durable().await.map_err(super::FlushError::from)?;
+        let _side_files = self.side_files.acquire(1).await;
+        self.seal().await?;
+        let active = self.active();
+        let extent = active.extent();
+        let file = active.file().expect("the active segment is open");
+        file.truncate(extent.len).await?;
+        file.sync_data(SyncSite::SegmentSeal).await?;
+        active.complete_time_index();
+        self.write_indexes(&active, i64::MAX).await?;
+        let end_offset = self.state.borrow().end_offset;
+        Ok(self.write_checkpoint_at(end_offset).await?)
+    }
+
+    /// Epochs and snapshot at `point`; then the recovery point moves. The caller has
+    /// written the indexes.
+    async fn write_checkpoint_at(&self, point: i64) -> Result<i64, IoError> {
+        self.write_proof(point).await?;
+        {
+            let mut state = self.state.borrow_mut();
+            state.recovery_point = state.recovery_point.max(point);
+        }
+        self.remove_old_snapshots().await?;
+        Ok(point)
+    }
+
+    /// Writes the leader epochs, makes them and the names of indexes that were written
+    /// durable, and only then writes the producer snapshot at `point` (empty: no
+    /// producer state is kept yet). The snapshot proves to a load that everything below
+    /// it is durable and needs no scan, epochs included; so it comes last.
+    pub(super) async fn write_proof(&self, point: i64) -> Result<(), IoError> {
+        let epochs = self.state.borrow().epochs.encode();
+        self.dir
+            .replace_small(LEADER_EPOCH_FILE, epochs, SyncSite::EpochCheckpoint)
+            .await?;
+        self.dir.sync(SyncSite::PartitionDir).await?;
+        self.dir
+            .replace_small(
+                &producer_snapshot::file_name(point),
+                producer_snapshot::encode(&[]),
+                SyncSite::ProducerSnapshot,
+            )
+            .await?;
+        self.dir.sync(SyncSite::PartitionDir).await
+    }
+
+    /// Writes the entries below `end_offset` of both indexes.
+    pub(super) async fn write_indexes(
+        &self,
+        segment: &Segment,
+        end_offset: i64,
+    ) -> Result<(), IoError> {
+        let (index, time_index) = segment
+            .with_indexes(|index, time_index| {
+                let (mut index, mut time_index) = (index.clone(), time_index.clone());
+                index.truncate_to(end_offset);
+                time_index.truncate_to(end_offset);
+                (index.encode(), time_index.encode())
+            })
+            .expect("a segment is open until it is sealed");
+        for (extension, content) in [("index", index), ("timeindex", time_index)] {
+            let name = segment.file_name(extension);
+            self.dir
+                .replace_small(&name, content, SyncSite::Index)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the newest few snapshots.
+    async fn remove_old_snapshots(&self) -> Result<(), IoError> {
+        let entries = self.dir.list().await?;
+        let mut names: Vec<String> = entries
+            .into_iter()
+            .map(|entry| entry.name)
+            .filter(|name| name.ends_with(".snapshot"))
+            .collect();
+        names.sort_unstable();
+        names.truncate(names.len().saturating_sub(SNAPSHOTS_KEPT));
+        for name in names {
+            match self.dir.remove_file(&name).await {
+                Err(error) if error.kind != IoErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+const SNAPSHOTS_KEPT: usize = 3;

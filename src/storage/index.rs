@@ -1,0 +1,499 @@
+//! The offset index and the time index of one segment, in memory, with Kafka's
+//! file format.
+//!
+//! Both are sparse and hold nothing that the `.log` does not: an index that is
+//! missing or fails [`OffsetIndex::decode`] is rebuilt by scanning the segment, so
+//! a file is never trusted for more than it can prove. `decode` accepts whole
+//! entries in strictly increasing order only; [`OffsetIndex::check_within`] then
+//! holds them against the segment. What a file can not prove is that an entry
+//! points at the start of a batch: a reader checks the batch that it finds there.
+//!
+//! They do no I/O and are not shared between executors.
+
+/// Maps offsets to positions in the segment. An entry is the batch's **last**
+/// offset (i32, relative to the base offset) and the position of its start (i32).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OffsetIndex {
+    base_offset: i64,
+    entries: Vec<OffsetEntry>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OffsetEntry {
+    relative: u32,
+    position: u32,
+}
+
+/// Maps timestamps to offsets. An entry is the largest timestamp so far (i64,
+/// milliseconds) and the last offset of the batch that brought it (i32, relative).
+/// Timestamps increase strictly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimeIndex {
+    base_offset: i64,
+    entries: Vec<TimeEntry>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TimeEntry {
+    timestamp: i64,
+    relative: u32,
+}
+
+/// Why an index file is not used. The answer is always to rebuild it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum IndexError {
+    /// The length is no multiple of the entry size.
+    #[error("{len} bytes are not whole entries of {entry_bytes} bytes")]
+    NotWholeEntries {
+        /// The file's length in bytes.
+        len: usize,
+        /// The size of an entry in bytes.
+        entry_bytes: usize,
+    },
+    /// A negative offset, position or timestamp.
+    #[error("entry {entry} holds a negative number")]
+    Negative {
+        /// Which entry, from 0.
+        entry: usize,
+    },
+    /// An entry is not above the one before it.
+    #[error("entry {entry} is not above the one before it")]
+    NotIncreasing {
+        /// Which entry, from 0.
+        entry: usize,
+    },
+    /// The last entry points past the segment's end.
+    #[error("the last entry points past the segment's end")]
+    BeyondSegment,
+}
+
+impl OffsetIndex {
+    /// The size of an entry in the file, in bytes.
+    pub const ENTRY_BYTES: usize = 8;
+
+    /// An empty index of the segment with this base offset.
+    pub fn new(base_offset: i64) -> OffsetIndex {
+        OffsetIndex {
+            base_offset,
+            entries: Vec::new(),
+        }
+    }
+
+    /// Adds an entry: `last_offset` of a batch and the position of its start. The
+    /// caller goes forward only; anything else is a broken invariant and panics.
+    pub fn append(&mut self, last_offset: i64, position: u32) {
+        let entry = OffsetEntry {
+            relative: relative(self.base_offset, last_offset),
+            position,
+        };
+        if let Some(last) = self.entries.last() {
+            assert!(
+                entry.relative > last.relative && entry.position > last.position,
+                "offset index goes backwards: {last:?} then {entry:?}"
+            );
+        }
+        assert!(
+            position <= i32::MAX as u32,
+            "position {position} is beyond i32"
+        );
+        self.entries.push(entry);
+    }
+
+    /// The greatest entry whose offset is at or below `target`: (last offset of a
+    /// batch, position of its start). `None`: scan from the segment's start.
+    pub fn lookup(&self, target: i64) -> Option<(i64, u32)> {
+        let after = self
+            .entries
+            .partition_point(|e| self.base_offset + i64::from(e.relative) <= target);
+        after.checked_sub(1).map(|i| self.entry(i))
+    }
+
+    /// The entry before which no later one matters: the greatest one.
+    pub fn last(&self) -> Option<(i64, u32)> {
+        self.entries.len().checked_sub(1).map(|i| self.entry(i))
+    }
+
+    /// All entries in order: (last offset of a batch, position of its start).
+    pub fn iter(&self) -> impl Iterator<Item = (i64, u32)> + '_ {
+        (0..self.entries.len()).map(|i| self.entry(i))
+    }
+
+    /// Drops the entries at or above `offset`.
+    pub fn truncate_to(&mut self, offset: i64) {
+        let keep = self
+            .entries
+            .partition_point(|e| self.base_offset + i64::from(e.relative) < offset);
+        self.entries.truncate(keep);
+    }
+
+    /// The file's content.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.entries.len() * Self::ENTRY_BYTES);
+        for e in &self.entries {
+            out.extend_from_slice(&e.relative.to_be_bytes());
+            out.extend_from_slice(&e.position.to_be_bytes());
+        }
+        out
+    }
+
+    /// Reads a file's content, and proves that it is whole entries in strictly
+    /// increasing order.
+    pub fn decode(base_offset: i64, bytes: &[u8]) -> Result<OffsetIndex, IndexError> {
+        whole_entries(bytes, Self::ENTRY_BYTES)?;
+        let mut entries: Vec<OffsetEntry> = Vec::with_capacity(bytes.len() / Self::ENTRY_BYTES);
+        for (entry, raw) in bytes.chunks_exact(Self::ENTRY_BYTES).enumerate() {
+            let next = OffsetEntry {
+                relative: non_negative_i32(&raw[0..4]).ok_or(IndexError::Negative { entry })?,
+                position: non_negative_i32(&raw[4..8]).ok_or(IndexError::Negative { entry })?,
+            };
+            if let Some(last) = entries.last() {
+                if next.relative <= last.relative || next.position <= last.position {
+                    return Err(IndexError::NotIncreasing { entry });
+                }
+            }
+            entries.push(next);
+        }
+        Ok(OffsetIndex {
+            base_offset,
+            entries,
+        })
+    }
+
+    /// Holds the index against its segment of `log_len` bytes that ends (exclusively)
+    /// at `end_offset`, where that is known.
+    pub fn check_within(&self, log_len: u64, end_offset: Option<i64>) -> Result<(), IndexError> {
+        match self.last() {
+            Some((offset, position))
+                if u64::from(position) >= log_len
+                    || end_offset.is_some_and(|end| offset >= end) =>
+            {
+                Err(IndexError::BeyondSegment)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True without entries.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// True if another entry would exceed `bytes_max` (`segment.index.bytes`).
+    pub fn is_full(&self, bytes_max: usize) -> bool {
+        self.entries.len() >= bytes_max / Self::ENTRY_BYTES
+    }
+
+    /// The segment's base offset.
+    pub fn base_offset(&self) -> i64 {
+        self.base_offset
+    }
+
+    fn entry(&self, i: usize) -> (i64, u32) {
+        let e = self.entries[i];
+        (self.base_offset + i64::from(e.relative), e.position)
+    }
+}
+
+impl TimeIndex {
+    /// The size of an entry in the file, in bytes.
+    pub const ENTRY_BYTES: usize = 12;
+
+    /// An empty index of the segment with this base offset.
+    pub fn new(base_offset: i64) -> TimeIndex {
+        TimeIndex {
+            base_offset,
+            entries: Vec::new(),
+        }
+    }
+
+    /// Adds an entry if `timestamp_max` is above the last entry's: the largest
+    /// timestamp of the segment so far, and the last offset of the batch that brought
+    /// it (or of any later batch). A negative timestamp (none) adds nothing. An
+    /// offset that goes backwards is a broken invariant and panics.
+    pub fn maybe_append(&mut self, timestamp_max: i64, offset: i64) {
+        let last = self.entries.last();
+        if timestamp_max < 0 || last.is_some_and(|l| timestamp_max <= l.timestamp) {
+            return;
+        }
+        let entry = TimeEntry {
+            timestamp: timestamp_max,
+            relative: relative(self.base_offset, offset),
+        };
+        assert!(
+            last.is_none_or(|l| entry.relative >= l.relative),
+            "time index goes backwards: {last:?} then {entry:?}"
+        );
+        self.entries.push(entry);
+    }
+
+    /// Where to start the search for the first record whose timestamp is >= `target`:
+    /// the greatest entry whose timestamp is **below** it (timestamp, offset). No
+    /// record up to and including that offset qualifies. `None`: scan from the
+    /// segment's start.
+    pub fn lookup(&self, target: i64) -> Option<(i64, i64)> {
+        let after = self.entries.partition_point(|e| e.timestamp < target);
+        after.checked_sub(1).map(|i| self.entry(i))
+    }
+
+    /// The last entry: (largest timestamp so far, offset).
+    pub fn last(&self) -> Option<(i64, i64)> {
+        self.entries.len().checked_sub(1).map(|i| self.entry(i))
+    }
+
+    /// All entries in order: (timestamp, offset).
+    pub fn iter(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+        (0..self.entries.len()).map(|i| self.entry(i))
+    }
+
+    /// Drops the entries at or above `offset`.
+    pub fn truncate_to(&mut self, offset: i64) {
+        let keep = self
+            .entries
+            .partition_point(|e| self.base_offset + i64::from(e.relative) < offset);
+        self.entries.truncate(keep);
+    }
+
+    /// The file's content.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.entries.len() * Self::ENTRY_BYTES);
+        for e in &self.entries {
+            out.extend_from_slice(&e.timestamp.to_be_bytes());
+            out.extend_from_slice(&e.relative.to_be_bytes());
+        }
+        out
+    }
+
+    /// Reads a file's content, and proves that it is whole entries, timestamps
+    /// strictly increasing and offsets not decreasing.
+    pub fn decode(base_offset: i64, bytes: &[u8]) -> Result<TimeIndex, IndexError> {
+        whole_entries(bytes, Self::ENTRY_BYTES)?;
+        let mut entries: Vec<TimeEntry> = Vec::with_capacity(bytes.len() / Self::ENTRY_BYTES);
+        for (entry, raw) in bytes.chunks_exact(Self::ENTRY_BYTES).enumerate() {
+            let timestamp = raw[0..8].iter().fold(0u64, |n, b| n << 8 | u64::from(*b)) as i64;
+            if timestamp < 0 {
+                return Err(IndexError::Negative { entry });
+            }
+            let next = TimeEntry {
+                timestamp,
+                relative: non_negative_i32(&raw[8..12]).ok_or(IndexError::Negative { entry })?,
+            };
+            if let Some(last) = entries.last() {
+                if next.timestamp <= last.timestamp || next.relative < last.relative {
+                    return Err(IndexError::NotIncreasing { entry });
+                }
+            }
+            entries.push(next);
+        }
+        Ok(TimeIndex {
+            base_offset,
+            entries,
+        })
+    }
+
+    /// Holds the index against its segment that ends (exclusively) at `end_offset`.
+    pub fn check_within(&self, end_offset: i64) -> Result<(), IndexError> {
+        match self.last() {
+            Some((_, offset)) if offset >= end_offset => Err(IndexError::BeyondSegment),
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True without entries.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// True if another entry, beside the one kept for the roll, would exceed
+    /// `bytes_max` (`segment.index.bytes`).
+    pub fn is_full(&self, bytes_max: usize) -> bool {
+        self.entries.len() + 1 >= bytes_max / Self::ENTRY_BYTES
+    }
+
+    /// The segment's base offset.
+    pub fn base_offset(&self) -> i64 {
+        self.base_offset
+    }
+
+    fn entry(&self, i: usize) -> (i64, i64) {
+        let e = self.entries[i];
+        (e.timestamp, self.base_offset + i64::from(e.relative))
+    }
+}
+
+/// An offset as an index entry has it. The log rolls before it stops fitting.
+fn relative(base_offset: i64, offset: i64) -> u32 {
+    let relative = offset - base_offset;
+    assert!(
+        (0..=i64::from(i32::MAX)).contains(&relative),
+        "offset {offset} does not fit a segment with base offset {base_offset}"
+    );
+    relative as u32
+}
+
+fn whole_entries(bytes: &[u8], entry_bytes: usize) -> Result<(), IndexError> {
+    match bytes.len() % entry_bytes {
+        0 => Ok(()),
+        _ => Err(IndexError::NotWholeEntries {
+            len: bytes.len(),
+            entry_bytes,
+        }),
+    }
+}
+
+fn non_negative_i32(raw: &[u8]) -> Option<u32> {
+    let n = u32::from_be_bytes([raw[0], raw[1], raw[2], raw[3]]);
+    (n <= i32::MAX as u32).then_some(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offset_index() -> OffsetIndex {
+        let mut index = OffsetIndex::new(1_000);
+        index.append(1_009, 4_100);
+        index.append(1_019, 8_200);
+        index.append(1_020, 12_300);
+        index
+    }
+
+    #[test]
+    fn offset_lookup_gives_the_greatest_entry_at_or_below() {
+        let index = offset_index();
+        assert_eq!(index.lookup(1_008), None);
+        assert_eq!(index.lookup(1_009), Some((1_009, 4_100)));
+        assert_eq!(index.lookup(1_018), Some((1_009, 4_100)));
+        assert_eq!(index.lookup(9_999), Some((1_020, 12_300)));
+        assert_eq!(index.lookup(0), None);
+    }
+
+    #[test]
+    fn offset_index_has_kafkas_bytes_and_reads_them_back() {
+        let index = offset_index();
+        let bytes = index.encode();
+        assert_eq!(bytes[..8], [0, 0, 0, 9, 0, 0, 0x10, 0x04]);
+        assert_eq!(OffsetIndex::decode(1_000, &bytes).unwrap(), index);
+        assert_eq!(OffsetIndex::decode(5, &[]).unwrap(), OffsetIndex::new(5));
+    }
+
+    #[test]
+    fn damaged_offset_indexes_are_refused() {
+        let good = offset_index().encode();
+        let refused = |bytes: &[u8]| OffsetIndex::decode(1_000, bytes).unwrap_err();
+
+        assert!(matches!(
+            refused(&good[..3]),
+            IndexError::NotWholeEntries { len: 3, .. }
+        ));
+        let mut padded = good.clone();
+        padded.resize(10 << 20, 0);
+        assert_eq!(refused(&padded), IndexError::NotIncreasing { entry: 3 });
+        let mut ones = good.clone();
+        ones[16..24].fill(0xFF);
+        assert_eq!(refused(&ones), IndexError::Negative { entry: 2 });
+        let mut same_position = good;
+        same_position.copy_within(4..8, 12);
+        assert_eq!(
+            refused(&same_position),
+            IndexError::NotIncreasing { entry: 1 }
+        );
+    }
+
+    #[test]
+    fn an_offset_index_is_held_against_its_segment() {
+        let index = offset_index();
+        assert_eq!(index.check_within(12_301, Some(1_021)), Ok(()));
+        assert_eq!(
+            index.check_within(12_300, None),
+            Err(IndexError::BeyondSegment)
+        );
+        assert_eq!(
+            index.check_within(99_999, Some(1_020)),
+            Err(IndexError::BeyondSegment)
+        );
+        assert_eq!(OffsetIndex::new(7).check_within(0, Some(7)), Ok(()));
+    }
+
+    #[test]
+    fn truncation_drops_entries_at_or_above_the_offset() {
+        let mut index = offset_index();
+        index.truncate_to(1_019);
+        assert_eq!(index.last(), Some((1_009, 4_100)));
+        index.truncate_to(1_000);
+        assert!(index.is_empty());
+
+        let mut times = TimeIndex::new(0);
+        times.maybe_append(10, 5);
+        times.maybe_append(20, 9);
+        times.truncate_to(9);
+        assert_eq!(times.last(), Some((10, 5)));
+    }
+
+    #[test]
+    fn an_index_is_full_at_its_bytes() {
+        let index = offset_index();
+        assert!(index.is_full(31) && !index.is_full(32));
+        let mut times = TimeIndex::new(0);
+        times.maybe_append(1, 1);
+        assert!(times.is_full(24), "one entry is kept for the roll");
+        assert!(!times.is_full(36));
+    }
+
+    #[test]
+    #[should_panic(expected = "goes backwards")]
+    fn an_offset_index_never_goes_backwards() {
+        offset_index().append(1_020, 20_000);
+    }
+
+    #[test]
+    fn time_index_keeps_strictly_increasing_timestamps() {
+        let mut times = TimeIndex::new(100);
+        times.maybe_append(-1, 100);
+        assert!(times.is_empty(), "no timestamp, no entry");
+        times.maybe_append(50, 101);
+        times.maybe_append(50, 105);
+        times.maybe_append(40, 106);
+        times.maybe_append(60, 110);
+        let entries: Vec<_> = times.iter().collect();
+        assert_eq!(entries, [(50, 101), (60, 110)]);
+        assert_eq!(times.lookup(50), None, "the record at 101 itself qualifies");
+        assert_eq!(times.lookup(51), Some((50, 101)));
+        assert_eq!(times.lookup(1_000), Some((60, 110)));
+    }
+
+    #[test]
+    fn time_index_has_kafkas_bytes_and_refuses_damage() {
+        let mut times = TimeIndex::new(100);
+        times.maybe_append(50, 101);
+        times.maybe_append(60, 110);
+        let bytes = times.encode();
+        assert_eq!(bytes[..12], [0, 0, 0, 0, 0, 0, 0, 50, 0, 0, 0, 1]);
+        assert_eq!(TimeIndex::decode(100, &bytes).unwrap(), times);
+
+        let mut padded = bytes.clone();
+        padded.resize(24 + 120, 0);
+        assert_eq!(
+            TimeIndex::decode(100, &padded).unwrap_err(),
+            IndexError::NotIncreasing { entry: 2 }
+        );
+        let mut ones = bytes.clone();
+        ones[12..].fill(0xFF);
+        assert_eq!(
+            TimeIndex::decode(100, &ones).unwrap_err(),
+            IndexError::Negative { entry: 1 }
+        );
+        assert!(TimeIndex::decode(100, &bytes[..3]).is_err());
+        assert_eq!(times.check_within(110), Err(IndexError::BeyondSegment));
+        assert_eq!(times.check_within(111), Ok(()));
+    }
+}

@@ -1,0 +1,286 @@
+//! Opening the log of an existing partition.
+//!
+//! After a clean stop nothing is scanned but the end of the last segment, from its
+//! last index entry on; otherwise `recover.rs` finds the end of the log. Sealed
+//! segments are opened when they are first needed. When [`Log::open`] returns, every
+//! byte of the log is durable.
+//!
+//! What it is not: it does not decide whether a stop was clean, and it writes no
+//! checkpoint of the data directory (`data_dir.rs`).
+
+use super::index_files::open_indexes;
+use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
+use super::log::{LoadedLog, LoadedSegment};
+use super::log_files::{damaged, file_name, LogFiles, LOG};
+use super::recover::{remove_beyond, Recovery, RecoveryStart, ScannedSegment};
+use super::segment::MAX_TIMESTAMP_UNKNOWN;
+use super::{LoadError, Log, LogConfig, Storage};
+use crate::runtime::{Dir, IoErrorKind, OpenMode, SyncSite, BLOCK_BYTES};
+use std::time::Duration;
+
+/// How to open a log: what the data directory says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LoadMode {
+    /// The broker was stopped cleanly: nothing below the end needs a look.
+    pub clean: bool,
+    /// The recovery point, as the checkpoint has it.
+    pub recovery_point: Option<i64>,
+    /// The log start offset, as the checkpoint has it.
+    pub log_start: Option<i64>,
+}
+
+/// What a load did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LoadReport {
+    /// Bytes of batches that were read and checked.
+    pub scanned_bytes: u64,
+    /// Bytes that were cut or removed because they were no valid batches (zeros that
+    /// were merely preallocated not counted).
+    pub truncated_bytes: u64,
+    /// Segments of the log.
+    pub segments: usize,
+    /// The offset from which on batches were not known to be durable; LEO after a
+    /// clean stop.
+    pub recovered_from: i64,
+    /// Segments whose indexes had to be rebuilt by reading them.
+    pub indexes_rebuilt: usize,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Log {
+    /// Opens the log of an existing partition, recovering it if the broker was not
+    /// stopped cleanly. Afterwards every byte of it is durable.
+    pub async fn open(
+        storage: &Storage,
+        dir: Dir,
+        config: LogConfig,
+        mode: LoadMode,
+    ) -> Result<(Log, LoadReport), LoadError> {
+        let rt = storage.rt().clone();
+        let started = rt.now();
+        let files = LogFiles::clean_up(&rt, &dir).await?;
+        let epochs_on_disk = read_epochs(&dir).await?;
+        let mut load = Load {
+            epochs: epochs_on_disk.clone().unwrap_or_default(),
+            storage,
+            dir: &dir,
+            config,
+            mode,
+            files,
+            report: LoadReport::default(),
+        };
+        let mut scanned = load.segments().await?;
+        let end = scanned.last().map_or(0, |s| s.scan.next_offset);
+        let first = scanned.first().map_or(0, |s| s.base_offset);
+        let first = load.files.segments.keys().next().map_or(first, |b| *b);
+        let mut log_start = mode.log_start.unwrap_or(first).max(first);
+        if end < log_start {
+            scanned = vec![load.start_over(log_start, end).await?];
+        }
+        log_start = log_start.max(load.files.segments.keys().next().map_or(0, |b| *b));
+        if load.epochs.truncate_from_start(log_start)
+            || epochs_on_disk.as_ref() != Some(&load.epochs)
+        {
+            load.write_epochs().await?;
+        }
+        let mut report = load.report;
+        let log = load.assemble(scanned, log_start).await?;
+        if report.scanned_bytes >= RECHECKPOINT_BYTES && !mode.clean {
+            log.checkpoint().await.map_err(LoadError::Checkpoint)?;
+        }
+        report.segments = log.segment_count();
+        report.took = rt.now().since(started);
+        Ok((log, report))
+    }
+}
+
+/// A load on its way.
+struct Load<'a> {
+    storage: &'a Storage,
+    dir: &'a Dir,
+    config: LogConfig,
+    mode: LoadMode,
+    files: LogFiles,
+    epochs: LeaderEpochs,
+    report: LoadReport,
+}
+
+impl Load<'_> {
+    /// The segments that had to be looked at, the last one last.
+    async fn segments(&mut self) -> Result<Vec<ScannedSegment>, LoadError> {
+        match (self.files.segments.is_empty(), self.mode.clean) {
+            (true, _) => {
+                if let Some(point) = self.mode.recovery_point.filter(|point| *point > 0) {
+                    let detail = format!("there are no segments, but {point} offsets were flushed");
+                    return Err(damaged(self.dir, "", 0, &detail));
+                }
+                let base = self.mode.log_start.unwrap_or(0);
+                self.report.recovered_from = base;
+                Ok(vec![self.create_segment(base).await?])
+            }
+            (false, true) => Ok(vec![self.last_after_clean_stop().await?]),
+            (false, false) => {
+                let point = self.mode.recovery_point;
+                let start = RecoveryStart::find(self.dir, &self.files, point).await?;
+                let mut recovery = Recovery {
+                    rt: self.storage.rt(),
+                    dir: self.dir,
+                    index_interval_bytes: self.config.index_interval_bytes,
+                    files: std::mem::take(&mut self.files),
+                    report: self.report,
+                };
+                let scanned = recovery.run(start, &mut self.epochs).await?;
+                self.files = recovery.files;
+                self.report = recovery.report;
+                Ok(scanned)
+            }
+        }
+    }
+
+    /// Opens the last segment, which a clean stop left exact and durable.
+    async fn last_after_clean_stop(&mut self) -> Result<ScannedSegment, LoadError> {
+        let (base, _) = self.files.segments.last_key_value().expect("a segment");
+        let base = *base;
+        let name = file_name(base, LOG);
+        let file = self.dir.open(&name, OpenMode::ReadWrite).await?;
+        let size = file.size().await?;
+        let rt = self.storage.rt();
+        let interval = self.config.index_interval_bytes;
+        let indexed = open_indexes(rt, self.dir, &file, base, size, interval).await?;
+        let scan = indexed.scan;
+        self.report.scanned_bytes = scan.scanned_bytes;
+        self.report.indexes_rebuilt = usize::from(indexed.rebuilt);
+        self.report.recovered_from = scan.next_offset;
+        if let Some(bad) = &scan.bad {
+            return Err(damaged(self.dir, &name, bad.position, &bad.detail));
+        }
+        if let Some(point) = self.mode.recovery_point.filter(|p| *p > scan.next_offset) {
+            let detail = format!(
+                "it ends at offset {}, but {point} was flushed",
+                scan.next_offset
+            );
+            return Err(damaged(self.dir, &name, scan.len, &detail));
+        }
+        for (epoch, offset) in &scan.epochs {
+            if self
+                .epochs
+                .latest()
+                .is_none_or(|latest| latest.epoch < *epoch)
+            {
+                self.epochs.assign(*epoch, *offset);
+            }
+        }
+        Ok(ScannedSegment {
+            base_offset: base,
+            file,
+            scan,
+        })
+    }
+
+    /// The log ends below its start (everything was expired or deleted, and the end
+    /// was lost): drops all of it. The new segment is there before the old ones go, so
+    /// that a crash between leaves a gap, which the next load ends the same way.
+    async fn start_over(&mut self, log_start: i64, end: i64) -> Result<ScannedSegment, LoadError> {
+        tracing::warn!(
+            "{} ends at offset {end}, below its log start offset {log_start}; starting over there",
+            self.dir.path().display()
+        );
+        remove_beyond(self.dir, &mut self.files, i64::MAX - 1, -1).await?;
+        let segment = self.create_segment(log_start).await?;
+        let mut old = std::mem::take(&mut self.files);
+        self.files.segments = old.segments.split_off(&log_start);
+        self.report.truncated_bytes += old.segments.values().map(|f| f.log_bytes).sum::<u64>();
+        remove_beyond(self.dir, &mut old, -1, -1).await?;
+        self.epochs = LeaderEpochs::new();
+        Ok(segment)
+    }
+
+    /// Creates an empty segment, its name durable.
+    async fn create_segment(&mut self, base: i64) -> Result<ScannedSegment, LoadError> {
+        let mode = OpenMode::CreateNew;
+        let file = self.dir.open(&file_name(base, LOG), mode).await?;
+        self.dir.sync(SyncSite::SegmentCreate).await?;
+        self.files.segments.insert(base, Default::default());
+        Ok(ScannedSegment::empty(base, file))
+    }
+
+    async fn write_epochs(&self) -> Result<(), LoadError> {
+        let content = self.epochs.encode();
+        self.dir
+            .replace_small(LEADER_EPOCH_FILE, content, SyncSite::EpochCheckpoint)
+            .await?;
+        Ok(self.dir.sync(SyncSite::PartitionDir).await?)
+    }
+
+    async fn assemble(
+        self,
+        mut scanned: Vec<ScannedSegment>,
+        log_start: i64,
+    ) -> Result<Log, LoadError> {
+        let ScannedSegment {
+            base_offset,
+            file,
+            scan,
+        } = scanned.pop().expect("at least one segment");
+        let block = scan.len - scan.len % BLOCK_BYTES as u64;
+        let tail = file.read_at(block, (scan.len - block) as usize).await?;
+        let mut segments = Vec::new();
+        for (base, files) in self.files.segments.range(..base_offset) {
+            let found = scanned.iter().find(|s| s.base_offset == *base);
+            segments.push(LoadedSegment {
+                base_offset: *base,
+                next_offset: self.files.base_after(*base).expect("a later segment"),
+                len: found.map_or(files.log_bytes, |s| s.scan.len),
+                allocated: found.map_or(files.log_bytes, |s| s.scan.len),
+                first_batch_timestamp: None,
+                max_timestamp: found.map_or(MAX_TIMESTAMP_UNKNOWN, |s| s.scan.max_timestamp),
+                open: None,
+            });
+        }
+        segments.push(LoadedSegment {
+            base_offset,
+            next_offset: scan.next_offset,
+            len: scan.len,
+            allocated: scan.len,
+            first_batch_timestamp: scan.first_batch_timestamp,
+            max_timestamp: scan.max_timestamp,
+            open: Some((file, scan.index, scan.time_index)),
+        });
+        Ok(Log::assemble(LoadedLog {
+            storage: self.storage.clone(),
+            dir: self.dir.clone(),
+            config: self.config,
+            log_start_offset: log_start,
+            recovery_point: self.report.recovered_from.min(scan.next_offset),
+            segments,
+            tail: tail.to_vec(),
+            epochs: self.epochs,
+        }))
+    }
+}
+
+/// Reads the leader-epoch checkpoint. `None` if there is none that can be used: the
+/// epochs are then those of the batches that a load reads.
+async fn read_epochs(dir: &Dir) -> Result<Option<LeaderEpochs>, LoadError> {
+    match dir
+        .read_small(LEADER_EPOCH_FILE, EPOCH_FILE_BYTES_MAX)
+        .await
+    {
+        Ok(bytes) => match LeaderEpochs::parse(&bytes) {
+            Ok(epochs) => Ok(Some(epochs)),
+            Err(error) => {
+                let path = dir.path().join(LEADER_EPOCH_FILE);
+                tracing::warn!("{} is malformed and not used: {error}", path.display());
+                Ok(None)
+            }
+        },
+        Err(e) if e.kind == IoErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A recovery that read more than this writes a checkpoint at once, so that the next
+/// one does not read it again.
+const RECHECKPOINT_BYTES: u64 = 1 << 20;
+const EPOCH_FILE_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,470 @@
+//! A partition log and what the logs of one shard share.
+//!
+//! [`Log`] is a cheap clone over one [`LogShared`], used by the tasks of one
+//! executor: one appender, any number of readers, the flusher, checkpoints. They
+//! interleave at every `.await`; what keeps them apart:
+//! - the appender writes beyond `end_offset` only, in memory that nobody else sees
+//!   until the write completed, and then publishes it in one stretch without an
+//!   `.await` (`append.rs`);
+//! - a reader works below the `end_offset` that it saw, holding its own refcounts of
+//!   segments, files and buffers (`read.rs`);
+//! - sealing and checkpoints write files beside the segment, so they exclude each
+//!   other by [`LogShared::side_files`] (`segment.rs`, `checkpoint.rs`);
+//! - truncation and deletion first close the [`IoGate`] and wait until no I/O is left.
+//!
+//! What it is not: it does not decide when to flush, checkpoint, or delete.
+
+use super::cache::Cache;
+use super::flusher::{FlushFence, FlushTurn, Flusher};
+use super::index::{OffsetIndex, TimeIndex};
+use super::leader_epochs::LeaderEpochs;
+use super::read::ReadAhead;
+use super::segment::{file_name, OpenSegments, Segment};
+use super::LoadError;
+use crate::runtime::local::{Budget, Event};
+use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite, BLOCK_BYTES};
+use bytes::Bytes;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// What the logs of one shard share: buffer cache, cold-read budget, flusher, open
+/// files. Cheap to clone, `!Send`.
+#[derive(Clone)]
+pub struct Storage(pub(super) Rc<StorageShared>);
+
+pub(super) struct StorageShared {
+    pub(super) rt: Rt,
+    pub(super) limits: StorageLimits,
+    pub(super) cache: Cache,
+    pub(super) cold_reads: Budget,
+    pub(super) flusher: Flusher,
+    pub(super) open_segments: OpenSegments,
+    next_log: Cell<u64>,
+}
+
+/// The limits of one shard's [`Storage`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorageLimits {
+    /// Bytes of written and read buffers kept for readers.
+    pub cache_bytes: u64,
+    /// Bytes of reads from disk in flight.
+    pub cold_read_bytes: u64,
+    /// Bytes of appends in flight; the appender reserves them, the log does not.
+    pub write_bytes: u64,
+    /// fdatasyncs in flight at once, of all logs.
+    pub flushes_in_flight_max: usize,
+    /// Sealed segments whose file and indexes are open at once, of all logs.
+    pub open_segments_max: usize,
+}
+
+/// The settings of one log. `Default` is Kafka's defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogConfig {
+    /// `segment.bytes`.
+    pub segment_bytes: u32,
+    /// `segment.ms`.
+    pub segment_ms: i64,
+    /// `index.interval.bytes`.
+    pub index_interval_bytes: u32,
+    /// `segment.index.bytes`.
+    pub index_bytes_max: u32,
+    /// Flushed bytes after which the owner should call [`Log::checkpoint`].
+    pub checkpoint_bytes: u64,
+}
+
+impl Default for LogConfig {
+    fn default() -> LogConfig {
+        LogConfig {
+            segment_bytes: 1 << 30,
+            segment_ms: 7 * 24 * 60 * 60 * 1000,
+            index_interval_bytes: 4096,
+            index_bytes_max: 10 << 20,
+            checkpoint_bytes: 64 << 20,
+        }
+    }
+}
+
+/// A batch to append, with its offsets assigned.
+#[derive(Debug, Clone)]
+pub struct LogBatch {
+    /// One whole v2 batch as received; base offset and leader epoch are stamped in
+    /// the copy that is written.
+    pub bytes: Bytes,
+    /// The offset of its first record.
+    pub base_offset: i64,
+    /// The offset of its last record.
+    pub last_offset: i64,
+    /// The leader epoch under which it is appended.
+    pub leader_epoch: i32,
+    /// The timestamp of its first record, milliseconds; -1 if it has none.
+    pub first_timestamp: i64,
+    /// Its largest timestamp, milliseconds; -1 if it has none.
+    pub max_timestamp: i64,
+}
+
+/// One partition's log. Cheap to clone; all clones are the same log.
+#[derive(Clone)]
+pub struct Log(pub(super) Rc<LogShared>);
+
+pub(super) struct LogShared {
+    pub(super) storage: Storage,
+    /// Names the log in the cache; never used twice.
+    pub(super) id: u64,
+    pub(super) dir: Dir,
+    pub(super) config: Cell<LogConfig>,
+    pub(super) state: RefCell<LogState>,
+    pub(super) append_busy: Cell<bool>,
+    /// A segment file was created and its name is not durable yet.
+    pub(super) name_unsynced: Cell<bool>,
+    pub(super) gate: IoGate,
+    /// Held by whoever writes the files beside a segment: one at a time.
+    pub(super) side_files: Budget,
+    /// A task is sealing.
+    pub(super) sealing: Cell<bool>,
+    /// Told when a flush of this log ended, or the log closed.
+    pub(super) flush_ended: Event,
+    pub(super) read_ahead: ReadAhead,
+}
+
+pub(super) struct LogState {
+    pub(super) log_start_offset: i64,
+    /// LEO: written.
+    pub(super) end_offset: i64,
+    pub(super) flushed_offset: i64,
+    pub(super) recovery_point: i64,
+    /// In offset order, never empty; the last one is the active segment.
+    pub(super) segments: Vec<Rc<Segment>>,
+    /// The bytes of the active segment's last, partial block.
+    pub(super) tail: Vec<u8>,
+    pub(super) append_fence: Option<String>,
+    pub(super) flush_fence: Option<FlushFence>,
+    /// Set when a close or deletion began: no more appends.
+    pub(super) closing: bool,
+    pub(super) flush_turn: FlushTurn,
+    pub(super) epochs: LeaderEpochs,
+}
+
+/// What a load found, for [`Log::assemble`].
+pub(super) struct LoadedLog {
+    pub(super) storage: Storage,
+    pub(super) dir: Dir,
+    pub(super) config: LogConfig,
+    pub(super) log_start_offset: i64,
+    /// Every byte below the end is durable: a load syncs what it scanned.
+    pub(super) recovery_point: i64,
+    /// In offset order, at least one. The last becomes the active segment and must
+    /// have its file (open for writing) and indexes.
+    pub(super) segments: Vec<LoadedSegment>,
+    /// The bytes of the last segment from its last block boundary to its end.
+    pub(super) tail: Vec<u8>,
+    pub(super) epochs: LeaderEpochs,
+}
+
+/// One segment as a load found it.
+pub(super) struct LoadedSegment {
+    pub(super) base_offset: i64,
+    /// The offset after its last batch.
+    pub(super) next_offset: i64,
+    /// Bytes of whole batches.
+    pub(super) len: u64,
+    /// The file's size, which preallocation may have taken past `len`.
+    pub(super) allocated: u64,
+    /// The largest timestamp of the first batch, if there is a batch.
+    pub(super) first_batch_timestamp: Option<i64>,
+    /// The largest timestamp and the last offset of the batch that brought it; -1
+    /// and the base offset if there is none.
+    pub(super) max_timestamp: (i64, i64),
+    /// Open file and indexes; a sealed segment opens them when they are first needed.
+    pub(super) open: Option<(File, OffsetIndex, TimeIndex)>,
+}
+
+impl Storage {
+    /// Makes the shared part of one shard.
+    pub fn new(rt: Rt, limits: StorageLimits) -> Storage {
+        Storage(Rc::new(StorageShared {
+            cache: Cache::new(limits.cache_bytes),
+            cold_reads: Budget::new(limits.cold_read_bytes),
+            flusher: Flusher::new(rt.clone(), limits.flushes_in_flight_max),
+            open_segments: OpenSegments::new(limits.open_segments_max),
+            next_log: Cell::new(0),
+            rt,
+            limits,
+        }))
+    }
+
+    /// The runtime of the shard.
+    pub fn rt(&self) -> &Rt {
+        &self.0.rt
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> StorageLimits {
+        self.0.limits
+    }
+}
+
+impl Log {
+    /// Creates a new, empty log that starts at offset 0, its directory and first
+    /// segment durable. [`LoadError::NotEmpty`] if a segment is there.
+    pub async fn create(storage: &Storage, dir: Dir, config: LogConfig) -> Result<Log, LoadError> {
+        dir.create_all(SyncSite::PartitionCreate).await?;
+        let entries = dir.list().await?;
+        if entries.iter().any(|entry| entry.name.ends_with(".log")) {
+            return Err(LoadError::NotEmpty(dir.path().display().to_string()));
+        }
+        let file = dir.open(&file_name(0, "log"), OpenMode::CreateNew).await?;
+        dir.sync(SyncSite::SegmentCreate).await?;
+        Ok(Log::assemble(LoadedLog {
+            storage: storage.clone(),
+            dir,
+            config,
+            log_start_offset: 0,
+            recovery_point: 0,
+            segments: vec![LoadedSegment {
+                base_offset: 0,
+                next_offset: 0,
+                len: 0,
+                allocated: 0,
+                first_batch_timestamp: None,
+                max_timestamp: (-1, 0),
+                open: Some((file, OffsetIndex::new(0), TimeIndex::new(0))),
+            }],
+            tail: Vec::new(),
+            epochs: LeaderEpochs::new(),
+        }))
+    }
+
+    /// Makes a log of what a load found. Every segment but the last is sealed.
+    pub(super) fn assemble(loaded: LoadedLog) -> Log {
+        let LoadedLog {
+            storage,
+            dir,
+            config,
+            log_start_offset,
+            recovery_point,
+            segments,
+            tail,
+            epochs,
+        } = loaded;
+        let now_ms = storage.rt().wall_clock_ms();
+        let last = segments.len().checked_sub(1).expect("a log has a segment");
+        let segments: Vec<Rc<Segment>> = segments
+            .into_iter()
+            .enumerate()
+            .map(|(i, segment)| Rc::new(Segment::loaded(segment, i == last, now_ms)))
+            .collect();
+        let end = segments[last].extent();
+        assert_eq!(
+            tail.len() as u64,
+            end.len % BLOCK_BYTES as u64,
+            "the tail is the last segment's partial block"
+        );
+        for segment in &segments[..last] {
+            if segment.file().is_some() {
+                storage.0.open_segments.used(segment);
+            }
+        }
+        let id = storage.0.next_log.get();
+        storage.0.next_log.set(id + 1);
+        Log(Rc::new(LogShared {
+            id,
+            dir,
+            config: Cell::new(config),
+            state: RefCell::new(LogState {
+                log_start_offset,
+                end_offset: end.next_offset,
+                flushed_offset: end.next_offset,
+                recovery_point,
+                segments,
+                tail,
+                append_fence: None,
+                flush_fence: None,
+                closing: false,
+                flush_turn: FlushTurn::Idle,
+                epochs,
+            }),
+            append_busy: Cell::new(false),
+            name_unsynced: Cell::new(false),
+            gate: IoGate::new(),
+            side_files: Budget::new(1),
+            sealing: Cell::new(false),
+            flush_ended: Event::new(),
+            read_ahead: ReadAhead::new(),
+            storage,
+        }))
+    }
+
+    /// The first offset that exists.
+    pub fn log_start_offset(&self) -> i64 {
+        self.0.state.borrow().log_start_offset
+    }
+
+    /// LEO: the offset after the last written batch.
+    pub fn end_offset(&self) -> i64 {
+        self.0.state.borrow().end_offset
+    }
+
+    /// Every batch below it is durable.
+    pub fn flushed_offset(&self) -> i64 {
+        self.0.state.borrow().flushed_offset
+    }
+
+    /// The recovery point that may be recorded: at or below the flushed offset.
+    pub fn recovery_point(&self) -> i64 {
+        self.0.state.borrow().recovery_point
+    }
+
+    /// Bytes of all segments.
+    pub fn size_bytes(&self) -> u64 {
+        let state = self.0.state.borrow();
+        state.segments.iter().map(|s| s.len()).sum()
+    }
+
+    /// Number of segments, the active one included.
+    pub fn segment_count(&self) -> usize {
+        self.0.state.borrow().segments.len()
+    }
+
+    /// Replaces the settings; they hold from the next append on.
+    pub fn set_config(&self, config: LogConfig) {
+        self.0.config.set(config);
+    }
+
+    /// The latest leader epoch that the log knows.
+    pub fn latest_leader_epoch(&self) -> Option<i32> {
+        self.0.state.borrow().epochs.latest().map(|e| e.epoch)
+    }
+
+    /// Notes that `epoch` starts at `start_offset` (see [`LeaderEpochs::assign`]). It
+    /// becomes durable with the next checkpoint; an epoch that wrote something is
+    /// found again by recovery even before.
+    pub fn assign_epoch(&self, epoch: i32, start_offset: i64) {
+        self.0.state.borrow_mut().epochs.assign(epoch, start_offset);
+    }
+
+    /// Ends the log's use before its directory is removed: refuses new work, waits
+    /// for I/O in flight, drops cached buffers and files. Removing the directory is
+    /// the caller's.
+    pub async fn delete(self) {
+        self.0.state.borrow_mut().closing = true;
+        self.0.gate.close().await;
+        self.0.drop_memory();
+    }
+}
+
+impl LogShared {
+    /// The active segment.
+    pub(super) fn active(&self) -> Rc<Segment> {
+        let state = self.state.borrow();
+        state.segments[state.segments.len() - 1].clone()
+    }
+
+    /// Lets go of buffers and files, once the gate is closed.
+    pub(super) fn drop_memory(&self) {
+        self.storage.0.cache.remove_log(self.id);
+        for segment in &self.state.borrow().segments {
+            segment.close();
+        }
+        self.flush_ended.notify_all();
+    }
+}
+
+/// Counts I/O in flight on a log, so that truncation, closing and deletion can wait
+/// until none is left. Who is inside never enters again.
+#[derive(Clone)]
+pub(super) struct IoGate(Rc<GateState>);
+
+struct GateState {
+    inside: Cell<usize>,
+    door: Cell<Door>,
+    changed: Event,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Open,
+    /// Someone has the log for himself; others wait.
+    Held,
+    /// Nobody enters any more.
+    Closed,
+}
+
+/// Being inside the gate.
+pub(super) struct IoGuard(Rc<GateState>);
+
+/// Having the log for oneself; opens the gate again when dropped.
+pub(super) struct ExclusiveGuard(Rc<GateState>);
+
+/// The gate was closed for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GateClosed;
+
+impl IoGate {
+    fn new() -> IoGate {
+        IoGate(Rc::new(GateState {
+            inside: Cell::new(0),
+            door: Cell::new(Door::Open),
+            changed: Event::new(),
+        }))
+    }
+
+    /// Enters, once nobody has the log for himself.
+    pub(super) async fn enter(&self) -> Result<IoGuard, GateClosed> {
+        self.0
+            .changed
+            .wait_until(|| self.0.door.get() != Door::Held)
+            .await;
+        if self.0.door.get() == Door::Closed {
+            return Err(GateClosed);
+        }
+        self.0.inside.set(self.0.inside.get() + 1);
+        Ok(IoGuard(self.0.clone()))
+    }
+
+    /// True once the gate is closed for good.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.door.get() == Door::Closed
+    }
+
+    /// Keeps others out, and waits until nobody is inside.
+    pub(super) async fn exclusive(&self) -> Result<ExclusiveGuard, GateClosed> {
+        self.0
+            .changed
+            .wait_until(|| self.0.door.get() != Door::Held)
+            .await;
+        if self.0.door.get() == Door::Closed {
+            return Err(GateClosed);
+        }
+        self.0.door.set(Door::Held);
+        let guard = ExclusiveGuard(self.0.clone());
+        self.0.changed.wait_until(|| self.0.inside.get() == 0).await;
+        Ok(guard)
+    }
+
+    /// Closes the gate for good, and waits until nobody is inside.
+    pub(super) async fn close(&self) {
+        self.0
+            .changed
+            .wait_until(|| self.0.door.get() != Door::Held)
+            .await;
+        self.0.door.set(Door::Closed);
+        self.0.changed.notify_all();
+        self.0.changed.wait_until(|| self.0.inside.get() == 0).await;
+    }
+}
+
+impl Drop for IoGuard {
+    fn drop(&mut self) {
+        self.0.inside.set(self.0.inside.get() - 1);
+        if self.0.inside.get() == 0 {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for ExclusiveGuard {
+    fn drop(&mut self) {
+        self.0.door.set(Door::Open);
+        self.0.changed.notify_all();
+    }
+}

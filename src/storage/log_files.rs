@@ -1,0 +1,325 @@
+//! The files of one partition's directory: their names, and what to do with those
+//! that an interrupted operation left.
+//!
+//! Everything here may be repeated after a crash at any point: files are removed or
+//! renamed only when what replaces them is durable.
+
+use super::scan::{BatchScanner, ScanStep};
+use super::{producer_snapshot, LoadError};
+use crate::runtime::{Dir, IoErrorKind, OpenMode, Rt, SyncSite};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a partition's directory holds, as far as a log is concerned.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct LogFiles {
+    /// By base offset.
+    pub(super) segments: BTreeMap<i64, SegmentFiles>,
+    /// Offsets that have a producer snapshot.
+    pub(super) snapshots: BTreeSet<i64>,
+    /// Everything else with a name of the log's kind, to be removed or replaced.
+    strays: Vec<Stray>,
+}
+
+/// The files of one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct SegmentFiles {
+    /// The size of the `.log` in bytes.
+    pub(super) log_bytes: u64,
+    /// The size of the `.index` in bytes, if there is one.
+    pub(super) index_bytes: Option<u64>,
+    /// The size of the `.timeindex` in bytes, if there is one.
+    pub(super) time_index_bytes: Option<u64>,
+    /// Whether there is a `.txnindex`.
+    pub(super) txn_index: bool,
+}
+
+/// A file that is not part of the log as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stray {
+    name: String,
+    base_offset: Option<i64>,
+    kind: StrayKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StrayKind {
+    /// `.deleted`: its removal was under way.
+    Deleted,
+    /// `.cleaned`: the compactor had not finished.
+    Cleaned,
+    /// `.swap`: complete, and meant to replace segments.
+    Swap,
+    /// `.tmp`: a small file that was being replaced.
+    Temporary,
+    /// An index without its log.
+    Orphan,
+}
+
+/// The extensions of a segment's files.
+pub(super) const LOG: &str = "log";
+pub(super) const INDEX: &str = "index";
+pub(super) const TIME_INDEX: &str = "timeindex";
+pub(super) const TXN_INDEX: &str = "txnindex";
+pub(super) const SNAPSHOT: &str = "snapshot";
+
+impl LogFiles {
+    /// Lists a directory. Changes nothing.
+    pub(super) async fn list(dir: &Dir) -> Result<LogFiles, LoadError> {
+        let entries = dir.list().await?;
+        let mut files = LogFiles::default();
+        for entry in entries.iter().filter(|e| !e.is_dir) {
+            if let Some((base, LOG)) = parse_name(&entry.name) {
+                files.segments.entry(base).or_default().log_bytes = entry.len;
+            }
+        }
+        for entry in entries.iter().filter(|e| !e.is_dir) {
+            files.sort_in(&entry.name, entry.len);
+        }
+        Ok(files)
+    }
+
+    fn sort_in(&mut self, name: &str, len: u64) {
+        let stray = |base_offset, kind| Stray {
+            name: name.to_owned(),
+            base_offset,
+            kind,
+        };
+        if let Some((base, extension)) = parse_name(name) {
+            match (extension, self.segments.get_mut(&base)) {
+                (LOG, _) => {}
+                (SNAPSHOT, _) => {
+                    self.snapshots.insert(base);
+                }
+                (INDEX, Some(files)) => files.index_bytes = Some(len),
+                (TIME_INDEX, Some(files)) => files.time_index_bytes = Some(len),
+                (TXN_INDEX, Some(files)) => files.txn_index = true,
+                (INDEX | TIME_INDEX | TXN_INDEX, None) => {
+                    self.strays.push(stray(Some(base), StrayKind::Orphan));
+                }
+                _ => {}
+            }
+            return;
+        }
+        let Some((rest, suffix)) = name.rsplit_once('.') else {
+            return;
+        };
+        let base = parse_name(rest).map(|(base, _)| base);
+        match (suffix, base) {
+            ("tmp", _) => self.strays.push(stray(base, StrayKind::Temporary)),
+            ("deleted", Some(_)) => self.strays.push(stray(base, StrayKind::Deleted)),
+            ("cleaned", Some(_)) => self.strays.push(stray(base, StrayKind::Cleaned)),
+            ("swap", Some(_)) => self.strays.push(stray(base, StrayKind::Swap)),
+            _ => {}
+        }
+    }
+
+    /// Removes what interrupted operations left, completes interrupted replacements
+    /// of segments, and lists what remains.
+    pub(super) async fn clean_up(rt: &Rt, dir: &Dir) -> Result<LogFiles, LoadError> {
+        let files = LogFiles::list(dir).await?;
+        if files.strays.is_empty() {
+            return Ok(files);
+        }
+        let cleaned_min = files.stray_bases(StrayKind::Cleaned).min();
+        let discarded = |stray: &Stray| match stray.kind {
+            StrayKind::Swap => cleaned_min.is_some_and(|min| stray.base_offset >= Some(min)),
+            _ => true,
+        };
+        for stray in files.strays.iter().filter(|s| discarded(s)) {
+            remove_if_there(dir, &stray.name).await?;
+        }
+        dir.sync(SyncSite::PartitionDir).await?;
+        let swaps: Vec<&Stray> = files
+            .strays
+            .iter()
+            .filter(|s| s.kind == StrayKind::Swap && !discarded(s))
+            .collect();
+        complete_swaps(rt, dir, &files, &swaps).await?;
+        LogFiles::list(dir).await
+    }
+
+    fn stray_bases(&self, kind: StrayKind) -> impl Iterator<Item = i64> + '_ {
+        self.strays
+            .iter()
+            .filter(move |s| s.kind == kind)
+            .filter_map(|s| s.base_offset)
+    }
+
+    /// The base offset of the segment after the one at `base`.
+    pub(super) fn base_after(&self, base: i64) -> Option<i64> {
+        self.segments.range(base + 1..).next().map(|(b, _)| *b)
+    }
+
+    /// The greatest offset with a snapshot that decodes.
+    pub(super) async fn newest_proof(&self, dir: &Dir) -> Result<Option<i64>, LoadError> {
+        for offset in self.snapshots.iter().rev() {
+            if self.proves_flushed(dir, *offset).await? {
+                return Ok(Some(*offset));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a snapshot up to `offset` is there and decodes: everything below was
+    /// durable when it was written.
+    pub(super) async fn proves_flushed(&self, dir: &Dir, offset: i64) -> Result<bool, LoadError> {
+        if !self.snapshots.contains(&offset) {
+            return Ok(false);
+        }
+        let name = producer_snapshot::file_name(offset);
+        let bytes = dir.read_small(&name, SNAPSHOT_BYTES_MAX).await?;
+        match producer_snapshot::decode(&bytes) {
+            Ok(_) => Ok(true),
+            Err(error) => {
+                tracing::warn!("{}/{name} is not used: {error}", dir.path().display());
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// Puts `.swap` segments in the place of those whose offsets they cover.
+async fn complete_swaps(
+    rt: &Rt,
+    dir: &Dir,
+    files: &LogFiles,
+    swaps: &[&Stray],
+) -> Result<(), LoadError> {
+    for stray in swaps {
+        let Some((base, LOG)) = stray.target().and_then(parse_name) else {
+            continue;
+        };
+        let end = swap_end(rt, dir, &stray.name, base).await?;
+        for (covered, _) in files.segments.range(base..end.max(base + 1)) {
+            for extension in [INDEX, TIME_INDEX, TXN_INDEX] {
+                remove_if_there(dir, &file_name(*covered, extension)).await?;
+            }
+            // The one with the swap's own base is replaced by the rename.
+            if *covered != base {
+                remove_if_there(dir, &file_name(*covered, LOG)).await?;
+            }
+        }
+        // No covered segment may come back once the swap has its final name.
+        dir.sync(SyncSite::PartitionDir).await?;
+        dir.rename(&stray.name, &file_name(base, LOG)).await?;
+    }
+    for stray in swaps {
+        match stray.target() {
+            Some(name) if matches!(parse_name(name), Some((_, LOG))) => {}
+            Some(name) => dir.rename(&stray.name, name).await?,
+            None => {}
+        }
+    }
+    if !swaps.is_empty() {
+        dir.sync(SyncSite::PartitionDir).await?;
+    }
+    Ok(())
+}
+
+/// The offset after the last batch of a `.swap`, which was flushed whole before it
+/// got its name.
+async fn swap_end(rt: &Rt, dir: &Dir, name: &str, base: i64) -> Result<i64, LoadError> {
+    let file = dir.open(name, OpenMode::Read).await?;
+    let size = file.size().await?;
+    let mut scanner = BatchScanner::new(rt, &file, 0, size);
+    let mut end = base;
+    loop {
+        match scanner.next().await? {
+            ScanStep::Batch(b) if b.crc_valid && b.header.base_offset >= end => {
+                end = b.header.last_offset + 1;
+            }
+            ScanStep::Batch(b) => {
+                return Err(damaged(
+                    dir,
+                    name,
+                    b.position,
+                    "a batch is corrupt or out of order",
+                ))
+            }
+            ScanStep::Bad(bad) => return Err(damaged(dir, name, bad.position, &bad.detail)),
+            ScanStep::End => return Ok(end),
+        }
+    }
+}
+
+impl Stray {
+    /// The name that a `.swap` gets.
+    fn target(&self) -> Option<&str> {
+        self.name.strip_suffix(".swap")
+    }
+}
+
+/// An error for data that was durable once.
+pub(super) fn damaged(dir: &Dir, name: &str, position: u64, detail: &str) -> LoadError {
+    LoadError::Damaged {
+        file: dir.path().join(name).display().to_string(),
+        position,
+        detail: detail.to_owned(),
+    }
+}
+
+/// Removes a file; no error if it is not there.
+pub(super) async fn remove_if_there(dir: &Dir, name: &str) -> Result<(), LoadError> {
+    match dir.remove_file(name).await {
+        Err(e) if e.kind != IoErrorKind::NotFound => Err(e.into()),
+        _ => Ok(()),
+    }
+}
+
+/// `00000000000000000042.log` and its kind.
+pub(super) fn file_name(offset: i64, extension: &str) -> String {
+    format!("{offset:020}.{extension}")
+}
+
+/// Reads `<20 digits>.<extension>`.
+pub(super) fn parse_name(name: &str) -> Option<(i64, &str)> {
+    let (stem, extension) = name.split_once('.')?;
+    if stem.len() != 20 || !stem.bytes().all(|b| b.is_ascii_digit()) || extension.contains('.') {
+        return None;
+    }
+    Some((stem.parse().ok()?, extension))
+}
+
+const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_twenty_digits_and_an_extension() {
+        assert_eq!(parse_name("00000000000000000042.log"), Some((42, "log")));
+        for bad in [
+            "42.log",
+            "0000000000000000004x.log",
+            "00000000000000000042",
+            "00000000000000000042.log.swap",
+            "99999999999999999999.log",
+        ] {
+            assert_eq!(parse_name(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn files_are_sorted_by_what_they_are() {
+        let mut files = LogFiles::default();
+        files.segments.insert(5, SegmentFiles::default());
+        for (name, len) in [
+            ("00000000000000000005.index", 8),
+            ("00000000000000000006.timeindex", 12),
+            ("00000000000000000007.snapshot", 1),
+            ("00000000000000000005.log.swap", 1),
+            ("00000000000000000005.log.cleaned", 1),
+            ("00000000000000000005.index.deleted", 1),
+            ("leader-epoch-checkpoint.tmp", 1),
+            ("partition.metadata", 1),
+        ] {
+            files.sort_in(name, len);
+        }
+        assert_eq!(files.segments[&5].index_bytes, Some(8));
+        assert!(files.snapshots.contains(&7));
+        let kinds: Vec<_> = files.strays.iter().map(|s| s.kind).collect();
+        use StrayKind::*;
+        assert_eq!(kinds, [Orphan, Swap, Cleaned, Deleted, Temporary]);
+    }
+}

@@ -1,0 +1,212 @@
+//! Failing devices: what the log refuses, and what stays readable.
+
+use super::{batch, create, limits, DIR};
+use crate::runtime::sim::{World, WriteFault};
+use crate::runtime::SyncSite;
+use crate::storage::{
+    AppendError, CheckpointError, FlushError, Log, LogConfig, ReadError, StorageLimits,
+};
+use std::time::Duration;
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+fn cold() -> StorageLimits {
+    StorageLimits {
+        cache_bytes: 0,
+        ..limits()
+    }
+}
+
+async fn append_one(log: &Log) -> Result<(), AppendError> {
+    log.append(&[batch(log.end_offset(), 1, 3_000, 0)]).await
+}
+
+#[test]
+fn a_failed_write_moves_nothing_and_fences_appends() {
+    let faults = [
+        WriteFault::Errno(ENOSPC),
+        WriteFault::Errno(EIO),
+        WriteFault::Short,
+    ];
+    for (i, fault) in faults.into_iter().enumerate() {
+        let world = World::new(i as u64);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let log = create(&rt, DIR, cold(), LogConfig::default()).await;
+            append_one(&log).await.unwrap();
+            node.disk().fail_nth_write(1, fault);
+            let error = append_one(&log).await.unwrap_err();
+            assert_eq!(node.disk().faults_fired(), 1);
+            match fault {
+                WriteFault::Errno(ENOSPC) => assert!(matches!(error, AppendError::NoSpace(_))),
+                WriteFault::Errno(_) => assert!(matches!(error, AppendError::Device(_))),
+                WriteFault::Short => assert!(matches!(error, AppendError::ShortWrite(_))),
+            }
+            let writes = node.disk().write_count();
+            let again = append_one(&log).await.unwrap_err();
+            assert!(matches!(again, AppendError::Fenced(_)));
+            assert_eq!(node.disk().write_count(), writes);
+            assert_eq!(log.end_offset(), 1);
+            assert_eq!(log.flush().await.unwrap(), 1, "what was written stays");
+            assert_eq!(log.read(0, 9, 1, true).await.unwrap().next_offset, 1);
+            let closed = log.close().await.unwrap_err();
+            assert!(matches!(closed, CheckpointError::Fenced(_)));
+        });
+    }
+}
+
+#[test]
+fn a_failure_after_a_roll_shows_nothing_of_the_append() {
+    let world = World::new(4);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let config = LogConfig {
+            segment_bytes: 4_000,
+            ..LogConfig::default()
+        };
+        let log = create(&rt, DIR, limits(), config).await;
+        node.disk().fail_nth_write(2, WriteFault::Errno(ENOSPC));
+        let both = [batch(0, 1, 3_000, 0), batch(1, 1, 3_000, 0)];
+        assert!(log.append(&both).await.is_err());
+        assert_eq!(node.disk().faults_fired(), 1);
+        assert_eq!((log.end_offset(), log.segment_count()), (0, 1));
+        assert_eq!(log.size_bytes(), 0);
+        assert_eq!(log.read(0, 9, 1, true).await.unwrap().bytes, 0);
+    });
+}
+
+#[test]
+fn a_failed_flush_is_never_tried_again() {
+    let sites = [
+        SyncSite::SegmentFlush,
+        SyncSite::SegmentCreate,
+        SyncSite::SegmentSeal,
+        SyncSite::Index,
+        SyncSite::ProducerSnapshot,
+        SyncSite::PartitionDir,
+    ];
+    for site in sites {
+        let world = World::new(5);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let config = LogConfig {
+                segment_bytes: 4_000,
+                ..LogConfig::default()
+            };
+            let log = create(&rt, DIR, limits(), config).await;
+            append_one(&log).await.unwrap();
+            append_one(&log).await.unwrap();
+            node.disk().fail_nth_sync(Some(site), 1, EIO);
+            let point = log.recovery_point();
+            match log.flush().await {
+                Err(error) => {
+                    assert!(matches!(error, FlushError::Device(_)), "{site:?}: {error}");
+                    assert!(log.flushed_offset() < 2);
+                }
+                Ok(flushed) => {
+                    assert_eq!(flushed, 2);
+                    // What follows in the background failed: the next flush tells.
+                    rt.sleep(Duration::from_millis(100)).await;
+                    let told = log.flush().await.unwrap_err();
+                    assert!(matches!(told, FlushError::Device(_)), "{site:?}: {told}");
+                }
+            }
+            assert_eq!(node.disk().faults_fired(), 1, "{site:?}");
+            assert_eq!(log.recovery_point(), point);
+            let again = log.flush().await.unwrap_err();
+            assert!(matches!(again, FlushError::Fenced(_)));
+            let append = append_one(&log).await.unwrap_err();
+            assert!(matches!(append, AppendError::Fenced(_)));
+            assert!(log.checkpoint().await.is_err());
+            assert!(log.close().await.is_err());
+        });
+    }
+}
+
+#[test]
+fn damage_and_device_errors_are_told_apart_when_read() {
+    let world = World::new(6);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, cold(), LogConfig::default()).await;
+        for _ in 0..4 {
+            append_one(&log).await.unwrap();
+        }
+        let segment = format!("{DIR}/{:020}.log", 0);
+        node.disk().fail_reads(".log", EIO);
+        let error = log.read(0, 4, 1, true).await.unwrap_err();
+        assert_eq!(node.disk().faults_fired(), 1);
+        assert!(matches!(error, ReadError::Device(_)));
+        node.disk().clear_faults();
+        assert!(log.read(0, 4, 1, true).await.is_ok());
+
+        let header = 3_061;
+        let whole = node.disk().read_raw(&segment).unwrap();
+        let damages: [(u64, &[u8]); 5] = [
+            (0, &[0x7F]),
+            (7, &[0]),
+            (8, &[0x7F, 0xFF, 0xFF, 0xFF]),
+            (16, &[1]),
+            (23, &[0, 0, 1, 0]),
+        ];
+        for (at, bytes) in damages {
+            node.disk().corrupt(&segment, header + at, bytes);
+            let error = log.read(1, 4, 1, true).await.unwrap_err();
+            assert!(
+                matches!(
+                    error,
+                    ReadError::Corrupt {
+                        position: 3_061,
+                        ..
+                    }
+                ),
+                "{at}: {error}"
+            );
+            node.disk().corrupt(&segment, 0, &whole);
+            assert!(log.read(1, 4, 1, true).await.is_ok());
+        }
+    });
+}
+
+#[test]
+fn a_dropped_append_fences_the_log() {
+    let world = World::new(7);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
+        let mut append = Box::pin(append_one(&log));
+        assert!(futures_lite::future::poll_once(append.as_mut())
+            .await
+            .is_none());
+        drop(append);
+        let error = append_one(&log).await.unwrap_err();
+        assert!(matches!(error, AppendError::Fenced(_)));
+    });
+}
+
+#[test]
+fn batches_out_of_order_are_refused_without_harm() {
+    let world = World::new(8);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
+        append_one(&log).await.unwrap();
+        let error = log.append(&[batch(0, 1, 10, 0)]).await.unwrap_err();
+        assert!(matches!(
+            error,
+            AppendError::OutOfOrder {
+                expected: 1,
+                got: 0
+            }
+        ));
+        append_one(&log).await.unwrap();
+        assert_eq!(log.end_offset(), 2);
+    });
+}

@@ -1,0 +1,315 @@
+//! Single paths through the log, each for what it must not do.
+
+use super::{batch, create, limits, stamped, DIR};
+use crate::protocol::batch::{BatchBuilder, Compression};
+use crate::runtime::sim::World;
+use crate::runtime::SyncSite;
+use crate::storage::{Log, LogBatch, LogConfig, Storage, StorageLimits};
+use futures_lite::future::zip;
+
+fn batches(from: i64, n: i64, payload: usize) -> Vec<LogBatch> {
+    (from..from + n).map(|o| batch(o, 1, payload, o)).collect()
+}
+
+#[test]
+fn hot_reads_never_touch_the_disk_and_share_one_slice() {
+    let world = World::new(1);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
+        log.append(&batches(0, 10, 500)).await.unwrap();
+        let got = log.read(0, 10, 1 << 20, true).await.unwrap();
+        assert_eq!(got.next_offset, 10);
+        assert_eq!(got.slices.len(), 1, "adjoining batches are one slice");
+    });
+    assert_eq!(node.disk().read_count(), 0);
+}
+
+#[test]
+fn small_appends_in_one_block_hold_one_cache_entry() {
+    let world = World::new(2);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
+        for offset in 0..20 {
+            log.append(&batches(offset, 1, 60)).await.unwrap();
+        }
+        let cache = &log.0.storage.0.cache;
+        assert_eq!(cache.entry_count(log.0.id), 1);
+        assert_eq!(cache.bytes(), 4096);
+        let got = log.read(0, 20, 1 << 20, true).await.unwrap();
+        assert_eq!((got.slices.len(), got.next_offset), (1, 20));
+        assert_eq!(node.disk().read_count(), 0);
+    });
+}
+
+#[test]
+fn cold_sequential_reads_share_chunks_and_are_read_ahead() {
+    let world = World::new(3);
+    let node = world.node("a");
+    let rt = node.rt();
+    let n = 4_000;
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
+        for o in (0..n).step_by(100) {
+            log.append(&batches(o, 100, 1_000)).await.unwrap();
+        }
+        let written = batches(0, n, 1_000);
+        log.0.storage.0.cache.remove_log(log.0.id);
+        let (mut at, mut content) = (0, Vec::new());
+        let mut reads = 0;
+        while at < n {
+            let got = log.read(at, n, 20_000, true).await.unwrap();
+            assert!(got.next_offset > at);
+            at = got.next_offset;
+            content.extend(got.slices.concat());
+            reads += 1;
+        }
+        let expected: Vec<u8> = written.iter().flat_map(stamped).collect();
+        assert!(content == expected);
+        // Chunks of 128 KiB to 1 MiB, each perhaps in two pieces.
+        let disk_reads = node.disk().read_count();
+        assert!(
+            reads >= 200 && disk_reads < 40,
+            "{reads} reads, {disk_reads} of disk"
+        );
+    });
+}
+
+#[test]
+fn waiters_share_a_flush_and_later_ones_the_next() {
+    let world = World::new(4);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
+        log.append(&batches(0, 1, 10)).await.unwrap();
+        let (a, b) = zip(log.flush(), log.flush()).await;
+        assert_eq!((a.unwrap(), b.unwrap()), (1, 1));
+        assert_eq!(node.disk().sync_count(SyncSite::SegmentFlush), 1);
+        log.flush().await.unwrap();
+        assert_eq!(
+            node.disk().sync_count(SyncSite::SegmentFlush),
+            1,
+            "nothing was written since"
+        );
+        let late = async {
+            log.append(&batches(1, 1, 10)).await.unwrap();
+            log.append(&batches(2, 1, 10)).await.unwrap();
+            log.flush().await.unwrap()
+        };
+        let (_, late) = zip(log.flush(), late).await;
+        assert_eq!(late, 3);
+        assert_eq!(log.flushed_offset(), 3);
+    });
+}
+
+#[test]
+fn rolls_by_size_time_index_and_offset() {
+    let rolled = |config: LogConfig, second: LogBatch| {
+        let world = World::new(5);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let log = create(&rt, DIR, limits(), config).await;
+            let first = batch(0, 1, 1_000, 5_000);
+            log.append(&[first, second]).await.unwrap();
+            log.segment_count() == 2
+        })
+    };
+    let base = LogConfig::default();
+    let small = |bytes| LogConfig {
+        segment_bytes: bytes,
+        ..base
+    };
+    assert!(!rolled(small(2_122), batch(1, 1, 1_000, 0)));
+    assert!(rolled(small(2_121), batch(1, 1, 1_000, 0)));
+    let short = LogConfig {
+        segment_ms: 100,
+        ..base
+    };
+    assert!(!rolled(short, batch(1, 1, 10, 5_100)));
+    assert!(rolled(short, batch(1, 1, 10, 5_101)));
+    assert!(!rolled(base, batch(1 << 30, 1, 10, 0)));
+    assert!(!rolled(base, batch(i64::from(i32::MAX), 1, 10, 0)));
+    assert!(rolled(base, batch(i64::from(i32::MAX) + 1, 1, 10, 0)));
+    let no_index = LogConfig {
+        index_bytes_max: 7,
+        ..base
+    };
+    assert!(rolled(no_index, batch(1, 1, 10, 0)));
+}
+
+#[test]
+fn preallocation_grows_with_the_segment_and_is_cut_at_the_roll() {
+    let world = World::new(6);
+    let node = world.node("a");
+    let rt = node.rt();
+    let size = |base: i64| {
+        let raw = node.disk().read_raw(format!("{DIR}/{base:020}.log"));
+        raw.map(|bytes| bytes.len())
+    };
+    world.block_on(&rt, async {
+        let config = LogConfig {
+            segment_bytes: 150_000,
+            ..LogConfig::default()
+        };
+        let log = create(&rt, DIR, limits(), config).await;
+        assert_eq!(size(0), Some(0), "nothing while empty");
+        log.append(&batches(0, 1, 10)).await.unwrap();
+        assert_eq!(size(0), Some(64 << 10));
+        log.append(&batches(1, 1, 70_000)).await.unwrap();
+        assert_eq!(size(0), Some(128 << 10));
+        log.append(&batches(2, 1, 70_000)).await.unwrap();
+        assert_eq!(size(0), Some(150_000usize.next_multiple_of(4096)));
+        log.append(&batches(3, 1, 70_000)).await.unwrap();
+        log.flush().await.unwrap();
+        assert_eq!(size(0), Some(71 + 2 * 70_061));
+    });
+}
+
+#[test]
+fn ten_logs_flush_within_the_flushers_limit() {
+    let world = World::new(7);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let storage = Storage::new(rt.clone(), limits());
+        let mut logs = Vec::new();
+        for i in 0..10 {
+            let dir = rt.dir(format!("/data/t-{i}"));
+            let log = Log::create(&storage, dir, LogConfig::default())
+                .await
+                .unwrap();
+            log.append(&batches(0, 3, 100)).await.unwrap();
+            logs.push(log);
+        }
+        let mut in_flight_max = 0;
+        let (done, wait) = crate::runtime::local::oneshot();
+        let flushes = logs.clone();
+        rt.spawn(crate::runtime::Queue::Latency, async move {
+            let all: Vec<_> = flushes.iter().map(Log::flush).collect();
+            let mut all: Vec<_> = all.into_iter().map(Box::pin).collect();
+            futures_lite::future::poll_fn(|cx| {
+                all.retain_mut(|f| std::future::Future::poll(f.as_mut(), cx).is_pending());
+                match all.is_empty() {
+                    true => std::task::Poll::Ready(()),
+                    false => std::task::Poll::Pending,
+                }
+            })
+            .await;
+            assert!(done.send(()).is_ok());
+        });
+        let mut wait = Box::pin(wait);
+        loop {
+            in_flight_max = in_flight_max.max(node.disk().in_flight_count());
+            let tick = async {
+                rt.sleep(std::time::Duration::from_micros(5)).await;
+                None
+            };
+            if futures_lite::future::or(wait.as_mut(), tick)
+                .await
+                .is_some()
+            {
+                break;
+            }
+        }
+        assert_eq!(in_flight_max, limits().flushes_in_flight_max);
+        assert!(logs.iter().all(|log| log.flushed_offset() == 3));
+    });
+}
+
+#[test]
+fn sealed_segments_are_opened_when_needed_and_closed_when_too_many() {
+    let world = World::new(8);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let config = LogConfig {
+            segment_bytes: 10_000,
+            ..LogConfig::default()
+        };
+        let no_cache = StorageLimits {
+            cache_bytes: 0,
+            ..limits()
+        };
+        let log = create(&rt, DIR, no_cache, config).await;
+        for o in 0..20 {
+            log.append(&batches(o, 1, 9_000)).await.unwrap();
+        }
+        log.checkpoint().await.unwrap();
+        assert_eq!(log.segment_count(), 20);
+        assert_eq!(log.0.storage.0.open_segments.len(), 2);
+        node.disk().remove_raw(format!("{DIR}/{:020}.index", 3));
+        node.disk()
+            .corrupt(format!("{DIR}/{:020}.timeindex", 4), 0, &[0xFF; 12]);
+        for o in 0..20 {
+            let got = log.read(o, 20, 1, true).await.unwrap();
+            assert_eq!(got.next_offset, o + 1);
+            let open = log
+                .0
+                .state
+                .borrow()
+                .segments
+                .iter()
+                .filter(|s| s.file().is_some())
+                .count();
+            assert!(open <= 3, "two sealed ones and the active one");
+        }
+    });
+}
+
+#[test]
+fn offsets_are_found_by_timestamp_up_to_the_bound() {
+    let world = World::new(9);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let config = LogConfig {
+            segment_bytes: 3_000,
+            index_interval_bytes: 100,
+            ..LogConfig::default()
+        };
+        let log = create(&rt, DIR, limits(), config).await;
+        // Batches of three records, every other one compressed.
+        let times = [50, 10, 70, 70, 20, 90, 30, 60, 90, 5, 91, 1, 2, 91, 3];
+        for (i, three) in times.chunks(3).enumerate() {
+            let compression = match i % 2 {
+                0 => Compression::None,
+                _ => Compression::Lz4,
+            };
+            let mut builder = BatchBuilder::new().compression(compression);
+            for t in three {
+                builder.push(*t, None, Some(&[0; 300]));
+            }
+            let base = 3 * i as i64;
+            let batch = LogBatch {
+                bytes: builder.build(),
+                base_offset: base,
+                last_offset: base + 2,
+                leader_epoch: 7,
+                first_timestamp: three[0],
+                max_timestamp: *three.iter().max().unwrap(),
+            };
+            log.append(&[batch]).await.unwrap();
+        }
+        let n = times.len();
+        for target in 0..100 {
+            for bound in 0..=n as i64 {
+                let found = log.offset_for_timestamp(target, bound).await.unwrap();
+                let first = times.iter().position(|t| *t >= target);
+                let expected = first.map(|o| o as i64).filter(|o| *o < bound);
+                assert_eq!(found.map(|f| f.offset), expected, "{target} below {bound}");
+            }
+        }
+        for bound in (0..=n).step_by(3) {
+            let found = log.offset_of_max_timestamp(bound as i64).await.unwrap();
+            let largest = times[..bound].iter().max();
+            let expected = times[..bound].iter().position(|t| Some(t) == largest);
+            assert_eq!(found.map(|f| f.offset), expected.map(|o| o as i64));
+            assert!(found.is_none_or(|f| Some(&f.timestamp) == largest && f.leader_epoch == 7));
+        }
+    });
+}

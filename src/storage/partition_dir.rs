@@ -1,0 +1,185 @@
+//! The directory of one partition: its name, its `partition.metadata`, its creation
+//! and its removal.
+//!
+//! A removal first renames the directory to `…-delete`, durably: from then on the
+//! partition does not exist, and a start finishes what a crash left.
+
+use super::uuid_text;
+use crate::runtime::{Dir, IoError, IoErrorKind, Rt, SyncSite};
+use std::fmt;
+use std::path::Path;
+use uuid::Uuid;
+
+/// A topic's name and a partition's number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartitionName {
+    /// The topic.
+    pub topic: String,
+    /// The partition's number.
+    pub partition: i32,
+}
+
+/// Why a partition's directory cannot be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum PartitionDirError {
+    /// The file system refused.
+    #[error("the partition's directory cannot be used: {0}")]
+    Io(#[from] IoError),
+    /// `partition.metadata` cannot be understood.
+    #[error("{file} is malformed: {detail}; restore it, or move the partition's directory away")]
+    Metadata {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        detail: String,
+    },
+}
+
+impl PartitionName {
+    /// Reads a directory's name, `topic-N`. `None` if it is no partition's.
+    pub fn parse(dir_name: &str) -> Option<PartitionName> {
+        let (topic, number) = dir_name.rsplit_once('-')?;
+        let partition: i32 = number.parse().ok()?;
+        let name = PartitionName {
+            topic: topic.to_owned(),
+            partition,
+        };
+        // Kept exact: no "+1", no "01", no second name for one partition.
+        (!topic.is_empty() && partition >= 0 && name.to_string() == dir_name).then_some(name)
+    }
+}
+
+impl fmt::Display for PartitionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.topic, self.partition)
+    }
+}
+
+/// Creates a partition's directory with its `partition.metadata`, durably. No error
+/// if a crash left it half made.
+pub async fn create(
+    rt: &Rt,
+    data_dir: impl AsRef<Path>,
+    name: &PartitionName,
+    topic_id: Uuid,
+) -> Result<Dir, PartitionDirError> {
+    let site = SyncSite::PartitionCreate;
+    let dir = rt.dir(data_dir).subdir(&name.to_string());
+    dir.create_all(site).await?;
+    let content = format!("version: 0\ntopic_id: {}", uuid_text::encode(topic_id));
+    dir.replace_small(METADATA_FILE, content.into_bytes(), site)
+        .await?;
+    dir.sync(site).await?;
+    Ok(dir)
+}
+
+/// Reads the topic's id from `partition.metadata`; `None` if there is no such file.
+pub async fn read_topic_id(dir: &Dir) -> Result<Option<Uuid>, PartitionDirError> {
+    let bytes = match dir.read_small(METADATA_FILE, METADATA_BYTES_MAX).await {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind == IoErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    parse_metadata(&bytes)
+        .map(Some)
+        .map_err(|detail| PartitionDirError::Metadata {
+            file: dir.path().join(METADATA_FILE).display().to_string(),
+            detail,
+        })
+}
+
+/// Makes a partition cease to exist, durably, by renaming its directory. Its log was
+/// closed before ([`super::Log::delete`]). Returns the name for [`finish_delete`].
+pub async fn begin_delete(
+    rt: &Rt,
+    data_dir: impl AsRef<Path>,
+    name: &PartitionName,
+) -> Result<String, PartitionDirError> {
+    let data_dir = rt.dir(data_dir);
+    let tail = format!(
+        "-{}.{:032x}{DELETE_SUFFIX}",
+        name.partition,
+        uuid_text::random(rt).as_u128()
+    );
+    // Topic names are ASCII; the longest one leaves no room for the tail.
+    let head_bytes_max = FILE_NAME_BYTES_MAX - tail.len();
+    let head: String = name.topic.chars().take(head_bytes_max).collect();
+    let renamed = format!("{head}{tail}");
+    data_dir.rename(&name.to_string(), &renamed).await?;
+    data_dir.sync(SyncSite::PartitionRemove).await?;
+    Ok(renamed)
+}
+
+/// Removes what [`begin_delete`] renamed.
+pub async fn finish_delete(
+    rt: &Rt,
+    data_dir: impl AsRef<Path>,
+    renamed: &str,
+) -> Result<(), PartitionDirError> {
+    let data_dir = rt.dir(data_dir);
+    data_dir.remove_dir_all(renamed).await?;
+    Ok(data_dir.sync(SyncSite::PartitionRemove).await?)
+}
+
+fn parse_metadata(bytes: &[u8]) -> Result<Uuid, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
+    let mut lines = text.lines();
+    let mut value = |key: &str| {
+        lines
+            .next()
+            .and_then(|line| line.split_once(':'))
+            .filter(|(k, _)| *k == key)
+            .map(|(_, v)| v.trim())
+            .ok_or_else(|| format!("{key} is missing"))
+    };
+    match value("version")? {
+        "0" => {}
+        other => return Err(format!("version {other}, expected 0")),
+    }
+    let topic_id = value("topic_id")?;
+    uuid_text::decode(topic_id).ok_or_else(|| format!("topic_id {topic_id} is not a Kafka uuid"))
+}
+
+/// The end of the name of a directory that is being removed.
+pub const DELETE_SUFFIX: &str = "-delete";
+const METADATA_FILE: &str = "partition.metadata";
+const METADATA_BYTES_MAX: u64 = 4 << 10;
+const FILE_NAME_BYTES_MAX: usize = 255;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_topic_dash_number() {
+        let name = PartitionName::parse("a-b.c_d-12").unwrap();
+        assert_eq!((name.topic.as_str(), name.partition), ("a-b.c_d", 12));
+        assert_eq!(name.to_string(), "a-b.c_d-12");
+        for bad in [
+            "",
+            "a",
+            "-1",
+            "a-",
+            "a-x",
+            "a-+1",
+            "a-01",
+            "a--1x",
+            "a-0.abc-delete",
+        ] {
+            assert_eq!(PartitionName::parse(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn partition_metadata_is_kafkas() {
+        let text = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ";
+        assert_eq!(parse_metadata(text.as_bytes()), Ok(Uuid::from_u128(1)));
+        for bad in [
+            "",
+            "version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ",
+            "version: 0\ntopic_id: x",
+        ] {
+            assert!(parse_metadata(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+}

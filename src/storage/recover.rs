@@ -1,0 +1,344 @@
+//! Finding the end of a log after an unclean stop.
+//!
+//! Everything below one offset is *proven* flushed: it is never cut, and a fault in
+//! it is [`LoadError::Damaged`]. From that offset on, batches are checked one by one,
+//! and the log ends at the first bytes that are no valid batch in order. Why nothing
+//! acknowledged is lost: an acknowledgement follows an fdatasync of every byte up to
+//! it, so all of them stand before the first bad byte. Why nothing is invented: what
+//! is kept has a right CRC and follows what stands before it, and is made durable
+//! before it counts.
+//!
+//! What proves an offset: a producer snapshot of that name, which is written only
+//! after everything below it was made durable (at a checkpoint, at a roll once the
+//! segments before are sealed, at a clean stop). A recovery point without one proves
+//! nothing (a stale or foreign checkpoint); then the last segment's base does, if a
+//! snapshot at or above it says that the segments before it were sealed.
+//!
+//! It may be interrupted anywhere and repeated: snapshots beyond the end go first,
+//! then later segments, then the file is cut, each durably.
+
+use super::index_files::{read_indexes, write_indexes};
+use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
+use super::log_files::{
+    damaged, file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
+};
+use super::scan::{scan_segment, ScanStart, SegmentScan};
+use super::{producer_snapshot, LoadError, LoadReport};
+use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite};
+
+/// Where recovery begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RecoveryStart {
+    /// Everything below it is proven flushed.
+    pub(super) proven: i64,
+    /// The base offset of the segment that holds the last offset below it (the first
+    /// segment if there is none).
+    pub(super) segment: i64,
+}
+
+/// A scanned segment with its file.
+pub(super) struct ScannedSegment {
+    pub(super) base_offset: i64,
+    pub(super) file: File,
+    pub(super) scan: SegmentScan,
+}
+
+impl ScannedSegment {
+    /// A new segment.
+    pub(super) fn empty(base_offset: i64, file: File) -> ScannedSegment {
+        ScannedSegment {
+            base_offset,
+            file,
+            scan: SegmentScan::empty(base_offset),
+        }
+    }
+
+    /// Whether the scan found more than was proven and stored already.
+    fn is_news(&self, proven: i64) -> bool {
+        let scan = &self.scan;
+        scan.next_offset > proven || scan.bad.is_some() || scan.prefix_refused
+    }
+}
+
+/// The recovery of one log.
+pub(super) struct Recovery<'a> {
+    pub(super) rt: &'a Rt,
+    pub(super) dir: &'a Dir,
+    pub(super) index_interval_bytes: u32,
+    pub(super) files: LogFiles,
+    pub(super) report: LoadReport,
+}
+
+/// How a segment's scan ended, and what that means.
+enum Verdict {
+    /// Complete, and so is what follows, if anything does.
+    GoOn,
+    /// Complete, but its file is longer: the roll that sealed it was interrupted.
+    Unsealed,
+    /// The log ends here; whatever follows goes.
+    EndOfLog,
+}
+
+impl RecoveryStart {
+    /// Weighs the recovery point of the checkpoint against what the directory proves.
+    /// There is at least one segment.
+    pub(super) async fn find(
+        dir: &Dir,
+        files: &LogFiles,
+        recovery_point: Option<i64>,
+    ) -> Result<RecoveryStart, LoadError> {
+        let first = *files.segments.keys().next().expect("a segment");
+        let newest = files.newest_proof(dir).await?.unwrap_or(first);
+        let sealed = files.segments.range(..=newest.max(first)).next_back();
+        let mut proven = sealed.map_or(first, |(base, _)| *base);
+        if let Some(point) = recovery_point.filter(|point| *point > proven) {
+            if files.proves_flushed(dir, point).await? {
+                proven = point;
+            } else {
+                tracing::info!(
+                    "the recovery point {point} of {} has no snapshot; recovering from {proven}",
+                    dir.path().display()
+                );
+            }
+        }
+        // Strictly below: a checkpoint right before a roll proves the bytes of the segment
+        // that rolled, but not that it was cut to its length.
+        let holder = files.segments.range(..proven).next_back();
+        let segment = holder.map_or(first, |(base, _)| *base);
+        Ok(RecoveryStart { proven, segment })
+    }
+}
+
+impl Recovery<'_> {
+    /// Scans from `start`, cuts what is no part of the log, and makes the rest
+    /// durable. The scanned segments in order: at least one, the last is the last of
+    /// the log. `epochs` is brought in line with the batches.
+    pub(super) async fn run(
+        &mut self,
+        start: RecoveryStart,
+        epochs: &mut LeaderEpochs,
+    ) -> Result<Vec<ScannedSegment>, LoadError> {
+        self.report.recovered_from = start.proven;
+        let mut scanned: Vec<ScannedSegment> = Vec::new();
+        let mut base = start.segment;
+        loop {
+            let epoch_min = scanned
+                .last()
+                .and_then(|s| s.scan.epochs.last())
+                .map_or(-1, |e| e.0);
+            let segment = self.scan(base, start, epoch_min).await?;
+            let next_base = self.files.base_after(base);
+            let verdict = self.judge(&segment, next_base, start.proven)?;
+            if let Verdict::Unsealed = verdict {
+                self.trim(&segment).await?;
+            }
+            scanned.push(segment);
+            match (verdict, next_base) {
+                (Verdict::GoOn | Verdict::Unsealed, Some(next)) => base = next,
+                _ => break,
+            }
+        }
+        let last = scanned.last().expect("one was scanned");
+        self.end_log_at(last).await?;
+        self.align_epochs(&scanned, epochs);
+        self.make_durable(&scanned, start.proven, epochs).await?;
+        Ok(scanned)
+    }
+
+    async fn scan(
+        &mut self,
+        base: i64,
+        start: RecoveryStart,
+        epoch_min: i32,
+    ) -> Result<ScannedSegment, LoadError> {
+        let file = self
+            .dir
+            .open(&file_name(base, LOG), OpenMode::ReadWrite)
+            .await?;
+        let size = file.size().await?;
+        let from = if start.proven > base {
+            match read_indexes(self.dir, base, size).await? {
+                Ok((index, time_index)) => ScanStart::below(index, time_index, start.proven),
+                Err(reason) => {
+                    self.rebuilding(base, &reason);
+                    ScanStart::segment_start(base)
+                }
+            }
+        } else {
+            ScanStart::segment_start(base)
+        };
+        let interval = self.index_interval_bytes;
+        let scan = scan_segment(self.rt, &file, base, size, from, interval, epoch_min).await?;
+        if scan.prefix_refused {
+            self.rebuilding(base, "an entry points at no such batch");
+        }
+        self.report.scanned_bytes += scan.scanned_bytes;
+        Ok(ScannedSegment {
+            base_offset: base,
+            file,
+            scan,
+        })
+    }
+
+    fn rebuilding(&mut self, base: i64, reason: &str) {
+        tracing::warn!(
+            "rebuilding the indexes of {}: {reason}",
+            self.dir.path().join(file_name(base, LOG)).display()
+        );
+        self.report.indexes_rebuilt += 1;
+    }
+
+    /// Decides what the end of a segment's scan means.
+    fn judge(
+        &self,
+        segment: &ScannedSegment,
+        next_base: Option<i64>,
+        proven: i64,
+    ) -> Result<Verdict, LoadError> {
+        let scan = &segment.scan;
+        if scan.next_offset < proven {
+            let detail = match &scan.bad {
+                Some(bad) => bad.detail.clone(),
+                None => format!(
+                    "the segment ends at offset {}, but {proven} was flushed",
+                    scan.next_offset
+                ),
+            };
+            let name = file_name(segment.base_offset, LOG);
+            return Err(damaged(self.dir, &name, scan.len, &detail));
+        }
+        Ok(match (next_base, &scan.bad) {
+            (Some(next), None) if next == scan.next_offset => Verdict::GoOn,
+            (Some(next), Some(_)) if next == scan.next_offset => Verdict::Unsealed,
+            _ => Verdict::EndOfLog,
+        })
+    }
+
+    /// Cuts a complete segment to its length; `make_durable` syncs it.
+    async fn trim(&mut self, segment: &ScannedSegment) -> Result<(), LoadError> {
+        self.count_cut(segment).await?;
+        Ok(segment.file.truncate(segment.scan.len).await?)
+    }
+
+    async fn count_cut(&mut self, segment: &ScannedSegment) -> Result<(), LoadError> {
+        if segment.scan.bad.as_ref().is_some_and(|bad| !bad.zeros) {
+            self.report.truncated_bytes += segment.file.size().await? - segment.scan.len;
+        }
+        Ok(())
+    }
+
+    /// Removes everything after the last segment's scanned end, durably.
+    async fn end_log_at(&mut self, last: &ScannedSegment) -> Result<(), LoadError> {
+        let end = last.scan.next_offset;
+        let removed = remove_beyond(self.dir, &mut self.files, last.base_offset, end).await?;
+        self.report.truncated_bytes += removed;
+        if let Some(bad) = &last.scan.bad {
+            let path = last.file.path().display();
+            if bad.zeros {
+                tracing::info!("cutting {path} to {} bytes", last.scan.len);
+            } else {
+                tracing::warn!("cutting {path} to {} bytes: {}", last.scan.len, bad.detail);
+            }
+            self.count_cut(last).await?;
+            last.file.truncate(last.scan.len).await?;
+            last.file.sync_data(SyncSite::Truncate).await?;
+        }
+        Ok(())
+    }
+
+    fn align_epochs(&self, scanned: &[ScannedSegment], epochs: &mut LeaderEpochs) {
+        let end = scanned.last().map_or(0, |s| s.scan.next_offset);
+        let met = || scanned.iter().flat_map(|s| &s.scan.epochs);
+        // What the cache holds from the first scanned batch on is found again.
+        epochs.truncate_from_end(met().next().map_or(end, |(_, offset)| *offset));
+        for (epoch, offset) in met() {
+            epochs.assign(*epoch, *offset);
+        }
+        epochs.truncate_from_end(end);
+    }
+
+    /// Makes what was scanned above `proven` durable, and the files beside the
+    /// complete segments, which are read from disk when they are first needed.
+    async fn make_durable(
+        &mut self,
+        scanned: &[ScannedSegment],
+        proven: i64,
+        epochs: &LeaderEpochs,
+    ) -> Result<(), LoadError> {
+        let mut sealed: Option<&ScannedSegment> = None;
+        for segment in scanned {
+            if let Some(previous) = sealed.replace(segment) {
+                self.seal(previous, proven, epochs).await?;
+            }
+            if segment.is_news(proven) {
+                segment.file.sync_data(SyncSite::RecoveryScan).await?;
+            }
+        }
+        // Names that were created before the stop, and those of this recovery.
+        Ok(self.dir.sync(SyncSite::RecoveryScan).await?)
+    }
+
+    /// Writes the indexes of a complete segment and the epochs, and then the snapshot
+    /// that says that it is sealed: a load that finds the snapshot does not read the
+    /// segment again. (Its bytes are durable: segments are synced in order.)
+    async fn seal(
+        &mut self,
+        segment: &ScannedSegment,
+        proven: i64,
+        epochs: &LeaderEpochs,
+    ) -> Result<(), LoadError> {
+        if !segment.is_news(proven) {
+            return Ok(());
+        }
+        let base = segment.base_offset;
+        let scan = &segment.scan;
+        write_indexes(self.dir, base, &scan.index, &scan.complete_time_index()).await?;
+        let next = segment.scan.next_offset;
+        if !self.files.proves_flushed(self.dir, next).await? {
+            self.dir
+                .replace_small(
+                    LEADER_EPOCH_FILE,
+                    epochs.encode(),
+                    SyncSite::EpochCheckpoint,
+                )
+                .await?;
+            self.dir.sync(SyncSite::PartitionDir).await?;
+            let name = producer_snapshot::file_name(next);
+            let content = producer_snapshot::encode(&[]);
+            self.dir
+                .replace_small(&name, content, SyncSite::ProducerSnapshot)
+                .await?;
+            self.files.snapshots.insert(next);
+        }
+        Ok(())
+    }
+}
+
+/// Removes snapshots beyond `end` and the segments after `last_base`, in an order in
+/// which a crash leaves nothing that could be taken for a part of the log. Returns the
+/// bytes of removed segments.
+pub(super) async fn remove_beyond(
+    dir: &Dir,
+    files: &mut LogFiles,
+    last_base: i64,
+    end: i64,
+) -> Result<u64, LoadError> {
+    let snapshots = files.snapshots.split_off(&(end + 1));
+    if !snapshots.is_empty() {
+        for offset in &snapshots {
+            remove_if_there(dir, &producer_snapshot::file_name(*offset)).await?;
+        }
+        // First, and durably: without it no recovery point beyond the end counts.
+        dir.sync(SyncSite::TruncateRemove).await?;
+    }
+    let later = files.segments.split_off(&(last_base + 1));
+    for base in later.keys().rev() {
+        for extension in [INDEX, TIME_INDEX, TXN_INDEX, LOG] {
+            remove_if_there(dir, &file_name(*base, extension)).await?;
+        }
+    }
+    if !later.is_empty() {
+        dir.sync(SyncSite::TruncateRemove).await?;
+    }
+    Ok(later.values().map(|f| f.log_bytes).sum())
+}

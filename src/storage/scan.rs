@@ -1,0 +1,386 @@
+//! Reading a segment batch by batch, and rebuilding its indexes on the way.
+//!
+//! [`BatchScanner`] proves each batch on its own (header, size, CRC); [`scan_segment`]
+//! proves their order too. Reads are [`READ_BYTES`] at a time; a batch may be as long
+//! as the file: its CRC is computed over as many reads as it takes, so memory is
+//! bounded by one read. Between reads other tasks run.
+//!
+//! What it is not: it changes no file, and takes no decision on what it finds.
+
+use super::batch::{BatchHeader, HEADER_BYTES};
+use super::index::{OffsetIndex, TimeIndex};
+use crate::runtime::{File, IoError, Rt};
+use bytes::Bytes;
+
+/// Walks the batches of a file.
+pub(super) struct BatchScanner<'a> {
+    rt: &'a Rt,
+    file: &'a File,
+    end: u64,
+    position: u64,
+    window: Bytes,
+    window_at: u64,
+}
+
+/// What stands at the scanner's position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ScanStep {
+    /// A whole batch.
+    Batch(ScannedBatch),
+    /// No batch; the scanner stays where it is.
+    Bad(BadBatch),
+    /// The end of the file, right after a batch.
+    End,
+}
+
+/// A whole batch with a sane header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ScannedBatch {
+    pub(super) position: u64,
+    pub(super) header: BatchHeader,
+    /// The CRC stored.
+    pub(super) crc: u32,
+    /// Whether it is that of the content.
+    pub(super) crc_valid: bool,
+}
+
+/// Bytes that are no batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BadBatch {
+    pub(super) position: u64,
+    /// What is wrong, a sentence.
+    pub(super) detail: String,
+    /// Only zeros where a header should be: preallocated, never written.
+    pub(super) zeros: bool,
+}
+
+impl<'a> BatchScanner<'a> {
+    /// Starts at `position`, which must be a batch's start, in a file of `end` bytes.
+    pub(super) fn new(rt: &'a Rt, file: &'a File, position: u64, end: u64) -> BatchScanner<'a> {
+        BatchScanner {
+            rt,
+            file,
+            end,
+            position,
+            window: Bytes::new(),
+            window_at: position,
+        }
+    }
+
+    /// The batch at the position; moves past it if it is whole, its CRC right or not.
+    pub(super) async fn next(&mut self) -> Result<ScanStep, IoError> {
+        self.rt.yield_if_needed().await;
+        let position = self.position;
+        if position >= self.end {
+            return Ok(ScanStep::End);
+        }
+        let bad = |detail: String, zeros| {
+            Ok(ScanStep::Bad(BadBatch {
+                position,
+                detail,
+                zeros,
+            }))
+        };
+        let head = self.bytes_at(position, HEADER_BYTES).await?;
+        let zeros = head[..head.len().min(HEADER_BYTES)].iter().all(|b| *b == 0);
+        if head.len() < HEADER_BYTES {
+            return bad(format!("{} bytes are no batch", head.len()), zeros);
+        }
+        let header = match BatchHeader::parse(&head) {
+            Ok(header) => header,
+            Err(detail) => return bad(detail, zeros),
+        };
+        let len = u64::from(header.len);
+        if len > self.end - position {
+            let rest = self.end - position;
+            return bad(
+                format!("a batch of {len} bytes, of which {rest} are there"),
+                false,
+            );
+        }
+        let crc = u32::from_be_bytes([head[17], head[18], head[19], head[20]]);
+        let crc_valid = match self.crc(position + CRC_FROM, position + len).await? {
+            Some(computed) => computed == crc,
+            None => return bad("the file became shorter while it was read".into(), false),
+        };
+        self.position = position + len;
+        Ok(ScanStep::Batch(ScannedBatch {
+            position,
+            header,
+            crc,
+            crc_valid,
+        }))
+    }
+
+    /// The CRC-32C of the bytes from `from` to `to`; `None` if the file ends before.
+    async fn crc(&mut self, from: u64, to: u64) -> Result<Option<u32>, IoError> {
+        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        let mut at = from;
+        while at < to {
+            let bytes = self.bytes_at(at, 1).await?;
+            let take = bytes.len().min((to - at) as usize);
+            if take == 0 {
+                return Ok(None);
+            }
+            digest.update(&bytes[..take]);
+            at += take as u64;
+            self.rt.yield_if_needed().await;
+        }
+        Ok(Some(digest.finalize() as u32))
+    }
+
+    /// What the window holds from `at` on; reads if that is less than `len_min`.
+    /// Fewer bytes only at the end of the file.
+    async fn bytes_at(&mut self, at: u64, len_min: usize) -> Result<Bytes, IoError> {
+        let window_end = self.window_at + self.window.len() as u64;
+        if at < self.window_at || at + len_min as u64 > window_end {
+            let len = READ_BYTES.min(self.end.saturating_sub(at)) as usize;
+            self.window = self.file.read_at(at, len).await?;
+            self.window_at = at;
+        }
+        Ok(self.window.slice((at - self.window_at) as usize..))
+    }
+}
+
+/// Where the scan of a segment starts: at its first byte, or at the batch that the
+/// last kept index entry points at.
+pub(super) struct ScanStart {
+    index: OffsetIndex,
+    time_index: TimeIndex,
+}
+
+/// How a segment was scanned, and what it holds.
+#[derive(Debug)]
+pub(super) struct SegmentScan {
+    /// Bytes of whole batches, valid and in order.
+    pub(super) len: u64,
+    /// The offset after the last of them.
+    pub(super) next_offset: i64,
+    /// The indexes of what was scanned, with the kept prefix.
+    pub(super) index: OffsetIndex,
+    pub(super) time_index: TimeIndex,
+    /// The largest timestamp of the first batch.
+    pub(super) first_batch_timestamp: Option<i64>,
+    /// The largest timestamp, and the last offset of the batch that brought it; -1
+    /// and the base offset if there is none.
+    pub(super) max_timestamp: (i64, i64),
+    /// (leader epoch, first offset) as they were met, increasing.
+    pub(super) epochs: Vec<(i32, i64)>,
+    /// Why it ended before the file's end.
+    pub(super) bad: Option<BadBatch>,
+    /// Bytes that were read and checked.
+    pub(super) scanned_bytes: u64,
+    /// The kept index entry pointed at no such batch, so all was scanned.
+    pub(super) prefix_refused: bool,
+}
+
+impl SegmentScan {
+    /// Of a segment without batches.
+    pub(super) fn empty(base_offset: i64) -> SegmentScan {
+        let start = ScanStart::segment_start(base_offset);
+        Builder::new(start, 0, -1).scan
+    }
+
+    /// The time index with the last entry that a complete segment has.
+    pub(super) fn complete_time_index(&self) -> TimeIndex {
+        let mut time_index = self.time_index.clone();
+        time_index.maybe_append(self.max_timestamp.0, self.max_timestamp.1);
+        time_index
+    }
+}
+
+impl ScanStart {
+    /// From the segment's first byte.
+    pub(super) fn segment_start(base_offset: i64) -> ScanStart {
+        ScanStart {
+            index: OffsetIndex::new(base_offset),
+            time_index: TimeIndex::new(base_offset),
+        }
+    }
+
+    /// From the last batch below `offset` that the index knows. What the indexes hold
+    /// from there on is dropped, to be found again.
+    pub(super) fn below(
+        mut index: OffsetIndex,
+        mut time_index: TimeIndex,
+        offset: i64,
+    ) -> ScanStart {
+        index.truncate_to(offset);
+        match index.last() {
+            Some((last, _)) => time_index.truncate_to(last + 1),
+            None => time_index = TimeIndex::new(time_index.base_offset()),
+        }
+        ScanStart { index, time_index }
+    }
+}
+
+/// Scans the segment at `base_offset` from `start` to the first bytes that are no
+/// valid batch in order, or to the end of the file of `size` bytes.
+/// `epoch_min` is the leader epoch of the batch before the segment's first (-1: unknown).
+pub(super) async fn scan_segment(
+    rt: &Rt,
+    file: &File,
+    base_offset: i64,
+    size: u64,
+    start: ScanStart,
+    index_interval_bytes: u32,
+    epoch_min: i32,
+) -> Result<SegmentScan, IoError> {
+    let whole = ScanStart::segment_start(base_offset);
+    let Some((entry_offset, position)) = start.index.last() else {
+        return Builder::new(whole, index_interval_bytes, epoch_min)
+            .run(rt, file, 0, base_offset, size)
+            .await;
+    };
+    let position = u64::from(position);
+    if let ScanStep::Batch(first) = BatchScanner::new(rt, file, position, size).next().await? {
+        // Both indexes get their entries together, so the time index knows this batch.
+        let time_known = start
+            .time_index
+            .last()
+            .map_or(-1, |(timestamp, _)| timestamp);
+        if first.crc_valid
+            && first.header.last_offset == entry_offset
+            && first.header.max_timestamp <= time_known
+        {
+            let first_timestamp = first_batch_timestamp(file).await?;
+            let mut builder = Builder::new(start, index_interval_bytes, epoch_min);
+            builder.scan.first_batch_timestamp = first_timestamp;
+            let from = first.header.base_offset;
+            return builder.run(rt, file, position, from, size).await;
+        }
+    }
+    let mut scan = Builder::new(whole, index_interval_bytes, epoch_min)
+        .run(rt, file, 0, base_offset, size)
+        .await?;
+    scan.prefix_refused = true;
+    Ok(scan)
+}
+
+/// The largest timestamp of the batch at the start of a segment.
+async fn first_batch_timestamp(file: &File) -> Result<Option<i64>, IoError> {
+    let head = file.read_at(0, HEADER_BYTES).await?;
+    if head.len() < HEADER_BYTES {
+        return Ok(None);
+    }
+    Ok(BatchHeader::parse(&head).ok().map(|h| h.max_timestamp))
+}
+
+/// Follows the batches of a segment, and keeps its indexes.
+struct Builder {
+    scan: SegmentScan,
+    index_interval_bytes: u64,
+    bytes_since_index: u64,
+    epoch: i32,
+}
+
+impl Builder {
+    fn new(start: ScanStart, index_interval_bytes: u32, epoch_min: i32) -> Builder {
+        let ScanStart { index, time_index } = start;
+        Builder {
+            scan: SegmentScan {
+                len: 0,
+                next_offset: index.base_offset(),
+                first_batch_timestamp: None,
+                max_timestamp: time_index.last().unwrap_or((-1, index.base_offset())),
+                index,
+                time_index,
+                epochs: Vec::new(),
+                bad: None,
+                scanned_bytes: 0,
+                prefix_refused: false,
+            },
+            index_interval_bytes: u64::from(index_interval_bytes),
+            bytes_since_index: 0,
+            epoch: epoch_min,
+        }
+    }
+
+    async fn run(
+        mut self,
+        rt: &Rt,
+        file: &File,
+        position: u64,
+        next_offset: i64,
+        size: u64,
+    ) -> Result<SegmentScan, IoError> {
+        let mut scanner = BatchScanner::new(rt, file, position, size);
+        self.scan.len = position;
+        self.scan.next_offset = next_offset;
+        loop {
+            match scanner.next().await? {
+                ScanStep::End => break,
+                ScanStep::Bad(bad) => {
+                    self.scan.bad = Some(bad);
+                    break;
+                }
+                ScanStep::Batch(batch) => match self.refusal(&batch) {
+                    None => self.add(&batch),
+                    Some(detail) => {
+                        self.scan.bad = Some(BadBatch {
+                            position: batch.position,
+                            detail,
+                            zeros: false,
+                        });
+                        break;
+                    }
+                },
+            }
+        }
+        self.scan.scanned_bytes = self.scan.len - position;
+        Ok(self.scan)
+    }
+
+    /// Why a whole batch is not the next one of this log. Base offset and leader epoch
+    /// are outside the CRC.
+    fn refusal(&self, batch: &ScannedBatch) -> Option<String> {
+        let header = &batch.header;
+        let last_relative = header.last_offset - self.scan.index.base_offset();
+        if !batch.crc_valid {
+            Some("the batch's CRC does not match its content".into())
+        } else if header.base_offset != self.scan.next_offset {
+            Some(format!(
+                "a batch starts at offset {}, expected {}",
+                header.base_offset, self.scan.next_offset
+            ))
+        } else if header.leader_epoch < self.epoch {
+            Some(format!(
+                "a batch of leader epoch {} follows one of {}",
+                header.leader_epoch, self.epoch
+            ))
+        } else if last_relative > i64::from(i32::MAX) || batch.position > i32::MAX as u64 {
+            Some("the batch lies beyond what a segment can hold".into())
+        } else {
+            None
+        }
+    }
+
+    fn add(&mut self, batch: &ScannedBatch) {
+        let header = &batch.header;
+        let scan = &mut self.scan;
+        if header.leader_epoch > self.epoch || scan.epochs.is_empty() {
+            self.epoch = header.leader_epoch;
+            scan.epochs.push((header.leader_epoch, header.base_offset));
+        }
+        if header.max_timestamp > scan.max_timestamp.0 {
+            scan.max_timestamp = (header.max_timestamp, header.last_offset);
+        }
+        scan.first_batch_timestamp
+            .get_or_insert(header.max_timestamp);
+        if self.bytes_since_index > self.index_interval_bytes {
+            scan.index.append(header.last_offset, batch.position as u32);
+            scan.time_index
+                .maybe_append(scan.max_timestamp.0, scan.max_timestamp.1);
+            self.bytes_since_index = 0;
+        }
+        let len = u64::from(header.len);
+        self.bytes_since_index += len;
+        scan.len = batch.position + len;
+        scan.next_offset = header.last_offset + 1;
+    }
+}
+
+/// The size of a read.
+pub(super) const READ_BYTES: u64 = 1 << 20;
+/// Where the part of a batch begins that its CRC covers.
+const CRC_FROM: u64 = 21;

@@ -1,0 +1,215 @@
+//! Finding offsets by timestamp.
+//!
+//! A segment whose largest timestamp is too small is passed over; in the first that
+//! qualifies, the time index says up to which offset no record does, the offset index
+//! where that is, and a walk over batch headers finds the batch. Within the batch the
+//! records decide, compressed ones too.
+//!
+//! What it is not: it is no hot path; it reads from disk, within the budget for cold
+//! reads.
+
+use super::batch::BatchHeader;
+use super::log::LogShared;
+use super::segment::Segment;
+use super::walk::SegmentWalk;
+use super::{Log, ReadError};
+use crate::protocol::batch::{BatchError, BatchView, DecompressError, RecordIter, TimestampType};
+use std::rc::Rc;
+
+/// A record found by its timestamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimestampOffset {
+    /// Its timestamp, milliseconds.
+    pub timestamp: i64,
+    /// Its offset.
+    pub offset: i64,
+    /// The leader epoch of its batch.
+    pub leader_epoch: i32,
+}
+
+impl Log {
+    /// The first record at or above the log start and below `bound` whose timestamp is
+    /// at or above `timestamp`. (Kafka's `ListOffsets` by timestamp.)
+    pub async fn offset_for_timestamp(
+        &self,
+        timestamp: i64,
+        bound: i64,
+    ) -> Result<Option<TimestampOffset>, ReadError> {
+        let log = &*self.0;
+        let _io = log.gate.enter().await.map_err(|_| ReadError::Closed)?;
+        let bound = bound.min(self.end_offset());
+        let log_start = self.log_start_offset();
+        for segment in log.segments() {
+            if segment.base_offset >= bound {
+                break;
+            }
+            if segment.extent().max_timestamp < timestamp {
+                continue;
+            }
+            let mut walk = log
+                .walk_after(&segment, |_, times| times.lookup(timestamp))
+                .await?;
+            while let Some((header, position)) = walk.next().await? {
+                if header.base_offset >= bound {
+                    return Ok(None);
+                }
+                if header.max_timestamp < timestamp || header.last_offset < log_start {
+                    continue;
+                }
+                let found =
+                    first_record(&mut walk, &header, position, timestamp, log_start).await?;
+                if let Some(found) = found {
+                    return Ok((found.offset < bound).then_some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first record below `bound` with the largest timestamp. (KIP-734.)
+    pub async fn offset_of_max_timestamp(
+        &self,
+        bound: i64,
+    ) -> Result<Option<TimestampOffset>, ReadError> {
+        let log = &*self.0;
+        let _io = log.gate.enter().await.map_err(|_| ReadError::Closed)?;
+        let bound = bound.min(self.end_offset());
+        let log_start = self.log_start_offset();
+        let mut best: Option<(Rc<Segment>, BatchHeader, u64)> = None;
+        for segment in log.segments() {
+            let best_timestamp = best.as_ref().map_or(-1, |(_, h, _)| h.max_timestamp);
+            if segment.base_offset >= bound {
+                break;
+            }
+            if segment.extent().max_timestamp <= best_timestamp {
+                continue;
+            }
+            let reaches_bound = segment.next_offset() > bound;
+            let found = log
+                .max_batch(&segment, best_timestamp, log_start, bound, reaches_bound)
+                .await?;
+            if let Some((header, position)) = found {
+                best = Some((segment, header, position));
+            }
+        }
+        let Some((segment, header, position)) = best else {
+            return Ok(None);
+        };
+        let file = log.open_file(&segment).await?;
+        let mut walk = SegmentWalk::new(log, &segment, file, position, 0, WALK_READ_BYTES);
+        let largest = header.max_timestamp;
+        first_record(&mut walk, &header, position, largest, log_start).await
+    }
+}
+
+impl LogShared {
+    fn segments(&self) -> Vec<Rc<Segment>> {
+        self.state.borrow().segments.clone()
+    }
+
+    /// A walk from the batch after which `skip` (looking at the indexes) says that the
+    /// search must go on: it gives an entry of the time index.
+    async fn walk_after(
+        &self,
+        segment: &Rc<Segment>,
+        skip: impl Fn(&super::index::OffsetIndex, &super::index::TimeIndex) -> Option<(i64, i64)>,
+    ) -> Result<SegmentWalk<'_>, ReadError> {
+        let file = self.open_file(segment).await?;
+        let start = segment.with_indexes(|index, times| {
+            let (_, offset) = skip(index, times)?;
+            index.lookup(offset)
+        });
+        let position = start.flatten().map_or(0, |(_, p)| u64::from(p));
+        Ok(SegmentWalk::new(
+            self,
+            segment,
+            file,
+            position,
+            segment.base_offset,
+            WALK_READ_BYTES,
+        ))
+    }
+
+    /// The first batch below `bound` with the largest timestamp above `above`.
+    async fn max_batch(
+        &self,
+        segment: &Rc<Segment>,
+        above: i64,
+        log_start: i64,
+        bound: i64,
+        reaches_bound: bool,
+    ) -> Result<Option<(BatchHeader, u64)>, ReadError> {
+        self.open_file(segment).await?;
+        let largest = segment.extent().max_timestamp;
+        // Where the whole segment counts, its largest timestamp is known; otherwise the
+        // last time index entry below the bound is the least that there is.
+        let mut walk = self
+            .walk_after(segment, |_, times| {
+                if !reaches_bound {
+                    return times.lookup(largest);
+                }
+                let known = times.iter().take_while(|(_, o)| *o < bound).last()?;
+                times.lookup(known.0)
+            })
+            .await?;
+        let mut best: Option<(BatchHeader, u64)> = None;
+        while let Some((header, position)) = walk.next().await? {
+            if header.last_offset >= bound {
+                break;
+            }
+            let least = best.as_ref().map_or(above, |(h, _)| h.max_timestamp);
+            if header.max_timestamp > least && header.last_offset >= log_start {
+                best = Some((header, position));
+                if header.max_timestamp >= largest {
+                    break;
+                }
+            }
+        }
+        Ok(best)
+    }
+}
+
+/// The first record of a batch at or above `timestamp`, not below `offset_min`.
+async fn first_record(
+    walk: &mut SegmentWalk<'_>,
+    header: &BatchHeader,
+    position: u64,
+    timestamp: i64,
+    offset_min: i64,
+) -> Result<Option<TimestampOffset>, ReadError> {
+    let bytes = walk.batch_bytes(header, position).await?;
+    let corrupt = |e: BatchError| walk.corrupt_at(position, e.to_string());
+    let view = BatchView::parse(bytes).map_err(corrupt)?;
+    let found = |timestamp, offset| TimestampOffset {
+        timestamp,
+        offset,
+        leader_epoch: header.leader_epoch,
+    };
+    let attributes = view.header().attributes;
+    if attributes.timestamp_type() == TimestampType::LogAppendTime {
+        let offset = header.base_offset.max(offset_min);
+        return Ok(Some(found(header.max_timestamp, offset)));
+    }
+    let records = match view.decompressed(RECORDS_BYTES_MAX) {
+        Ok(records) => records,
+        // Too much to search: the batch's start, so that no record is missed.
+        Err(BatchError::Decompress(DecompressError::TooLarge { .. })) => {
+            let offset = header.base_offset.max(offset_min);
+            return Ok(Some(found(header.max_timestamp, offset)));
+        }
+        Err(error) => return Err(corrupt(error)),
+    };
+    for record in RecordIter::new(&records, view.header().record_count) {
+        let record = record.map_err(|e| corrupt(e.into()))?;
+        let offset = header.base_offset + i64::from(record.offset_delta);
+        let at = view.header().timestamp(record.timestamp_delta);
+        if at >= timestamp && offset >= offset_min {
+            return Ok(Some(found(at, offset)));
+        }
+    }
+    Ok(None)
+}
+
+const WALK_READ_BYTES: usize = 128 << 10;
+/// The most that the records of one batch may take, decompressed, to be searched.
+const RECORDS_BYTES_MAX: usize = 64 << 20;
