@@ -21,6 +21,8 @@ mod mesh;
 #[cfg(test)]
 mod mesh_tests;
 mod net;
+#[cfg(test)]
+mod process_tests;
 mod rt;
 mod signals;
 mod stack;
