@@ -104,6 +104,7 @@ impl Rt {
 
     /// Starts a task. It runs to its end: tasks are never cancelled from outside,
     /// they end by a message or a token.
+    #[track_caller]
     pub fn spawn(&self, queue: Queue, future: impl Future<Output = ()> + 'static) {
         match &self.0 {
             Side::Native(rt) => rt.spawn(queue, Box::pin(future)),

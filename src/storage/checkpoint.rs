@@ -102,20 +102,36 @@ impl LogShared {
         Ok(self.write_checkpoint_at(end_offset).await?)
     }
 
-    /// Snapshot and epochs at `point`, names synced; then the recovery point moves.
+    /// Epochs and snapshot at `point`; then the recovery point moves. The caller has
+    /// written the indexes.
     async fn write_checkpoint_at(&self, point: i64) -> Result<i64, IoError> {
-        self.write_snapshot(point).await?;
-        let epochs = self.state.borrow().epochs.encode();
-        self.dir
-            .replace_small(LEADER_EPOCH_FILE, epochs, SyncSite::EpochCheckpoint)
-            .await?;
-        self.dir.sync(SyncSite::PartitionDir).await?;
+        self.write_proof(point).await?;
         {
             let mut state = self.state.borrow_mut();
             state.recovery_point = state.recovery_point.max(point);
         }
         self.remove_old_snapshots().await?;
         Ok(point)
+    }
+
+    /// Writes the leader epochs, makes them and the names of indexes that were written
+    /// durable, and only then writes the producer snapshot at `point` (empty: no
+    /// producer state is kept yet). The snapshot proves to a load that everything below
+    /// it is durable and needs no scan, epochs included; so it comes last.
+    pub(super) async fn write_proof(&self, point: i64) -> Result<(), IoError> {
+        let epochs = self.state.borrow().epochs.encode();
+        self.dir
+            .replace_small(LEADER_EPOCH_FILE, epochs, SyncSite::EpochCheckpoint)
+            .await?;
+        self.dir.sync(SyncSite::PartitionDir).await?;
+        self.dir
+            .replace_small(
+                &producer_snapshot::file_name(point),
+                producer_snapshot::encode(&[]),
+                SyncSite::ProducerSnapshot,
+            )
+            .await?;
+        self.dir.sync(SyncSite::PartitionDir).await
     }
 
     /// Writes the entries below `end_offset` of both indexes.
@@ -139,17 +155,6 @@ impl LogShared {
                 .await?;
         }
         Ok(())
-    }
-
-    /// Writes the producer snapshot at `offset` (no producer state is kept yet).
-    pub(super) async fn write_snapshot(&self, offset: i64) -> Result<(), IoError> {
-        self.dir
-            .replace_small(
-                &producer_snapshot::file_name(offset),
-                producer_snapshot::encode(&[]),
-                SyncSite::ProducerSnapshot,
-            )
-            .await
     }
 
     /// Keeps the newest few snapshots.

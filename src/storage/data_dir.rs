@@ -141,6 +141,9 @@ impl DataDir {
         };
         let (meta, is_new) = open_meta(rt, &dir, node_id, cluster_id).await?;
         let was_clean = take_clean_marker(&dir).await?;
+        if !was_clean {
+            sync_names(rt, &dir).await?;
+        }
         let partitions = list_partitions(&dir).await?;
         Ok(DataDir {
             recovery_points: read_checkpoint(&dir, RECOVERY_POINT_FILE).await?,
@@ -357,6 +360,24 @@ async fn take_clean_marker(dir: &Dir) -> Result<bool, DataDirError> {
         Err(e) if e.kind == IoErrorKind::NotFound => Ok(false),
         Err(e) => Err(e.into()),
     }
+}
+
+/// A process that was killed may have left names that are not durable yet: of
+/// partitions' directories, and of the data directory itself.
+async fn sync_names(rt: &Rt, dir: &Dir) -> Result<(), DataDirError> {
+    dir.sync(SyncSite::PartitionCreate).await?;
+    for above in dir.path().ancestors().skip(1) {
+        let above = match above.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => above,
+        };
+        match rt.dir(above).sync(SyncSite::DataDirFormat).await {
+            // Not ours to read, so not ours to have made.
+            Err(e) if e.kind == IoErrorKind::Denied => break,
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 /// Lists the partitions' directories, and finishes removals that were under way.

@@ -239,8 +239,8 @@ impl LogShared {
         Ok(())
     }
 
-    /// Seals what was cut: writes the exact indexes of each segment and the producer
-    /// snapshot at its end, durably. Only then may the recovery point pass its end.
+    /// Seals what was cut: writes the exact indexes of each segment, the epochs and the
+    /// producer snapshot at its end, durably. Only then may the recovery point pass its end.
     /// The caller holds `side_files`.
     pub(super) async fn seal(&self) -> Result<(), IoError> {
         let cut = {
@@ -250,8 +250,7 @@ impl LogShared {
         for segment in cut {
             let end = segment.next_offset();
             self.write_indexes(&segment, i64::MAX).await?;
-            self.write_snapshot(end).await?;
-            self.dir.sync(SyncSite::PartitionDir).await?;
+            self.write_proof(end).await?;
             segment.set_phase(SegmentPhase::Sealed);
             self.storage.0.open_segments.used(&segment);
             let mut state = self.state.borrow_mut();

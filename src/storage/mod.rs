@@ -30,6 +30,8 @@ pub mod partition_dir;
 pub mod producer_snapshot;
 mod read;
 mod recover;
+#[cfg(test)]
+mod recovery_tests;
 mod scan;
 mod segment;
 mod timestamps;

@@ -18,7 +18,7 @@
 //! then later segments, then the file is cut, each durably.
 
 use super::index_files::{read_indexes, write_indexes};
-use super::leader_epochs::LeaderEpochs;
+use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log_files::{
     damaged, file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
 };
@@ -31,7 +31,8 @@ use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite};
 pub(super) struct RecoveryStart {
     /// Everything below it is proven flushed.
     pub(super) proven: i64,
-    /// The base offset of the segment that holds it.
+    /// The base offset of the segment that holds the last offset below it (the first
+    /// segment if there is none).
     pub(super) segment: i64,
 }
 
@@ -50,6 +51,12 @@ impl ScannedSegment {
             file,
             scan: SegmentScan::empty(base_offset),
         }
+    }
+
+    /// Whether the scan found more than was proven and stored already.
+    fn is_news(&self, proven: i64) -> bool {
+        let scan = &self.scan;
+        scan.next_offset > proven || scan.bad.is_some() || scan.prefix_refused
     }
 }
 
@@ -94,15 +101,11 @@ impl RecoveryStart {
                 );
             }
         }
-        let (segment, _) = files
-            .segments
-            .range(..=proven)
-            .next_back()
-            .expect("the first segment is at or below");
-        Ok(RecoveryStart {
-            proven,
-            segment: *segment,
-        })
+        // Strictly below: a checkpoint right before a roll proves the bytes of the segment
+        // that rolled, but not that it was cut to its length.
+        let holder = files.segments.range(..proven).next_back();
+        let segment = holder.map_or(first, |(base, _)| *base);
+        Ok(RecoveryStart { proven, segment })
     }
 }
 
@@ -138,7 +141,7 @@ impl Recovery<'_> {
         let last = scanned.last().expect("one was scanned");
         self.end_log_at(last).await?;
         self.align_epochs(&scanned, epochs);
-        self.make_durable(&scanned, start.proven).await?;
+        self.make_durable(&scanned, start.proven, epochs).await?;
         Ok(scanned)
     }
 
@@ -260,13 +263,14 @@ impl Recovery<'_> {
         &mut self,
         scanned: &[ScannedSegment],
         proven: i64,
+        epochs: &LeaderEpochs,
     ) -> Result<(), LoadError> {
         let mut sealed: Option<&ScannedSegment> = None;
         for segment in scanned {
             if let Some(previous) = sealed.replace(segment) {
-                self.seal(previous).await?;
+                self.seal(previous, proven, epochs).await?;
             }
-            if segment.scan.next_offset > proven || segment.scan.bad.is_some() {
+            if segment.is_news(proven) {
                 segment.file.sync_data(SyncSite::RecoveryScan).await?;
             }
         }
@@ -274,14 +278,30 @@ impl Recovery<'_> {
         Ok(self.dir.sync(SyncSite::RecoveryScan).await?)
     }
 
-    /// Writes the indexes of a complete segment, and then the snapshot that says that
-    /// it is sealed. (Its bytes are durable: segments are synced in order.)
-    async fn seal(&mut self, segment: &ScannedSegment) -> Result<(), LoadError> {
+    /// Writes the indexes of a complete segment and the epochs, and then the snapshot
+    /// that says that it is sealed: a load that finds the snapshot does not read the
+    /// segment again. (Its bytes are durable: segments are synced in order.)
+    async fn seal(
+        &mut self,
+        segment: &ScannedSegment,
+        proven: i64,
+        epochs: &LeaderEpochs,
+    ) -> Result<(), LoadError> {
+        if !segment.is_news(proven) {
+            return Ok(());
+        }
         let base = segment.base_offset;
         let scan = &segment.scan;
         write_indexes(self.dir, base, &scan.index, &scan.complete_time_index()).await?;
         let next = segment.scan.next_offset;
         if !self.files.proves_flushed(self.dir, next).await? {
+            self.dir
+                .replace_small(
+                    LEADER_EPOCH_FILE,
+                    epochs.encode(),
+                    SyncSite::EpochCheckpoint,
+                )
+                .await?;
             self.dir.sync(SyncSite::PartitionDir).await?;
             let name = producer_snapshot::file_name(next);
             let content = producer_snapshot::encode(&[]);

@@ -7,6 +7,8 @@ mod budget;
 mod channel;
 mod event;
 mod oneshot;
+#[cfg(test)]
+mod testing;
 
 pub use budget::{Budget, Permit};
 pub use channel::{channel, Receiver, Sender, TrySendError};

@@ -50,8 +50,9 @@ impl Activity {
         Connection(self.clone())
     }
 
-    pub(super) fn operations(&self) -> u64 {
-        self.0.operations.get()
+    /// Connections and operations.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.0.connections.get(), self.0.operations.get())
     }
 
     pub(super) fn has_ended(&self) -> bool {

@@ -384,3 +384,30 @@ where
     }
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_a_refusal_of_the_system_then_the_sentence_says_what_to_change() {
+        let plan = ExecutorPlan::new("shard-3").pinned(1);
+        let says = |errno: i32| {
+            let error = std::io::Error::from_raw_os_error(errno);
+            start_error(&plan, &GlommioError::IoError(error)).to_string()
+        };
+        for errno in [libc::EPERM, libc::ENOSYS, libc::EACCES] {
+            assert!(says(errno).contains("kernel.io_uring_disabled=0"));
+            assert!(says(errno).contains("seccomp"));
+        }
+        assert!(says(libc::ENOMEM).contains("LimitMEMLOCK="));
+        assert!(says(libc::ENOMEM).contains("ulimit -l"));
+        assert!(says(libc::EMFILE).contains("LimitNOFILE="));
+        assert!(says(libc::EINVAL).contains("CPU 1"));
+        assert!(says(libc::EIO).contains("shard-3"));
+        let low = glommio::ReactorErrorKind::MemLockLimit(65_536, 524_288);
+        let low = start_error(&plan, &GlommioError::ReactorError(low)).to_string();
+        assert!(low.contains("LimitMEMLOCK="), "{low}");
+        assert!(low.contains("65536"), "{low}");
+    }
+}

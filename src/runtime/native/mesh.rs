@@ -16,13 +16,13 @@
 //! after a close.
 
 use super::activity::Operation;
-use super::rt::{AtEnd, NativeRt};
+use super::rt::{AtEnd, AtEndGuard, NativeRt};
 use super::stack::{Node, Stack};
 use crate::runtime::local::{oneshot, Budget, Event, OneshotSender, Permit};
 use crate::runtime::mesh::{MeshHandler, ReplySide, SeatSide};
 use crate::runtime::{MeshError, MeshSeat, Queue, ReplyTo, Rt, Side};
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 /// Makes a mesh of `members` seats; each member may have `window` calls in flight to
@@ -89,6 +89,7 @@ struct Member<Q: Send + 'static, P: Send + 'static> {
     handler: MeshHandler<Q, P>,
     closed: Cell<bool>,
     changed: Event,
+    _at_end: AtEndGuard,
 }
 
 struct Peer<P> {
@@ -119,7 +120,7 @@ impl<Q: Send + 'static, P: Send + 'static> NativeMeshSeat<Q, P> {
         let peers = (0..inboxes.0.len())
             .map(|_| Peer::new(self.window))
             .collect();
-        let member = Rc::new(Member {
+        let member = Rc::new_cyclic(|member: &Weak<Member<Q, P>>| Member {
             me: self.me,
             rt: rt.clone(),
             inboxes,
@@ -127,9 +128,8 @@ impl<Q: Send + 'static, P: Send + 'static> NativeMeshSeat<Q, P> {
             handler,
             closed: Cell::new(false),
             changed: Event::new(),
+            _at_end: rt.at_end(member.clone()),
         });
-        let as_target: Rc<dyn AtEnd> = member.clone();
-        rt.at_end(Rc::downgrade(&as_target));
         rt.spawn(Queue::Latency, Box::pin(member.clone().receive()));
         member.post_all(|from| Letter::Joined { from });
         member

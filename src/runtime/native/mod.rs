@@ -9,7 +9,7 @@
 //! What it is not: a general async runtime. It has just the calls of `Rt`.
 
 // The public face is documented in the parent, whose functions these mirror.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::len_without_is_empty)]
 
 mod activity;
 mod buf;
@@ -17,10 +17,15 @@ mod dir;
 mod executor;
 mod file;
 mod mesh;
+#[cfg(test)]
+mod mesh_tests;
 mod net;
 mod rt;
 mod signals;
 mod stack;
+#[cfg(test)]
+mod stack_tests;
+mod sync;
 #[cfg(test)]
 mod tests;
 

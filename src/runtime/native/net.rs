@@ -7,22 +7,26 @@
 //! What it is not: buffered, and it knows no frames.
 
 use super::activity::Connection;
-use super::rt::NativeRt;
+use super::rt::{AtEnd, AtEndGuard, NativeRt};
 use crate::runtime::{IoError, IoErrorKind};
 use bytes::{Buf, Bytes};
-use glommio::io::PollableFd;
+use glommio::io::{PollState, PollableFd};
 use smallvec::SmallVec;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// The native side of `Listener`.
-pub struct NativeListener {
+pub struct NativeListener(Rc<Listening>);
+
+struct Listening {
     local: SocketAddr,
     /// `None` once closed, so that the port is free again.
     socket: RefCell<Option<Rc<PollableFd<Socket>>>>,
+    _at_end: AtEndGuard,
 }
 
 /// A connection between two executors. Dropped, it closes.
@@ -42,16 +46,17 @@ pub struct NativeConnWriter(Rc<Stream>);
 
 /// Ends the connection from another task.
 #[derive(Clone)]
-pub struct NativeConnCloser(std::rc::Weak<Stream>);
+pub struct NativeConnCloser(Weak<Stream>);
 
 struct Stream {
     socket: PollableFd<Socket>,
     peer: SocketAddr,
     _connection: Connection,
+    _at_end: AtEndGuard,
 }
 
 impl NativeListener {
-    pub(super) fn bind(addr: SocketAddr) -> Result<NativeListener, IoError> {
+    pub(super) fn bind(rt: &NativeRt, addr: SocketAddr) -> Result<NativeListener, IoError> {
         let fail = |op: &'static str| move |e: io::Error| error(op, &addr, &e);
         let socket = new_socket(addr).map_err(fail("socket"))?;
         // A restart may take the port while old connections linger. SO_REUSEPORT is
@@ -64,20 +69,25 @@ impl NativeListener {
             .map_err(fail("listen"))?
             .as_socket()
             .ok_or_else(|| not_an_address("listen", &addr))?;
-        Ok(NativeListener {
-            local,
-            socket: RefCell::new(Some(Rc::new(pollable(socket)))),
-        })
+        let socket = Rc::new(pollable(socket));
+        Ok(NativeListener(Rc::new_cyclic(
+            |listening: &Weak<Listening>| Listening {
+                local,
+                socket: RefCell::new(Some(socket)),
+                _at_end: rt.at_end(listening.clone()),
+            },
+        )))
     }
 
     pub fn local_addr(&self) -> SocketAddr {
-        self.local
+        self.0.local
     }
 
     pub async fn accept(&self) -> Result<NativeAccepted, IoError> {
+        let listening = &*self.0;
         loop {
-            let Some(socket) = self.socket.borrow().clone() else {
-                return Err(closed("accept", &self.local));
+            let Some(socket) = listening.socket.borrow().clone() else {
+                return Err(closed("accept", &listening.local));
             };
             match socket.get_ref().accept() {
                 Ok((accepted, peer)) => {
@@ -95,14 +105,13 @@ impl NativeListener {
                     });
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    socket
-                        .readable()
+                    ready(&socket, Direction::Read)
                         .await
-                        .map_err(|e| poll_error("accept", &self.local, &e))?;
+                        .map_err(|e| poll_error("accept", &listening.local, &e))?;
                 }
                 Err(e) if is_transient(&e) => {}
-                Err(e) if self.socket.borrow().is_some() => {
-                    return Err(error("accept", &self.local, &e))
+                Err(e) if listening.socket.borrow().is_some() => {
+                    return Err(error("accept", &listening.local, &e))
                 }
                 // Closed while this call waited.
                 Err(_) => {}
@@ -111,6 +120,12 @@ impl NativeListener {
     }
 
     pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl Listening {
+    fn close(&self) {
         if let Some(socket) = self.socket.borrow_mut().take() {
             // Wakes a pending accept, which then lets go of the descriptor. Cannot
             // fail on a listening socket.
@@ -118,6 +133,12 @@ impl NativeListener {
                 tracing::warn!(addr = %self.local, %error, "closing a listener");
             }
         }
+    }
+}
+
+impl AtEnd for Listening {
+    fn executor_ends(&self) {
+        self.close();
     }
 }
 
@@ -134,27 +155,19 @@ impl NativeConn {
         configure(&socket).map_err(fail("connect"))?;
         let socket = pollable(socket);
         if pending {
-            socket
-                .writable()
+            ready(&socket, Direction::Write)
                 .await
                 .map_err(|e| poll_error("connect", &addr, &e))?;
             if let Some(e) = socket.get_ref().take_error().map_err(fail("connect"))? {
                 return Err(error("connect", &addr, &e));
             }
         }
-        Ok(NativeConn(Rc::new(Stream {
-            socket,
-            peer: addr,
-            _connection: rt.connection(),
-        })))
+        Ok(NativeConn(Stream::new(rt, socket, addr)))
     }
 
     pub(super) fn adopt(rt: &NativeRt, accepted: NativeAccepted) -> Result<NativeConn, IoError> {
-        Ok(NativeConn(Rc::new(Stream {
-            socket: pollable(accepted.socket),
-            peer: accepted.peer,
-            _connection: rt.connection(),
-        })))
+        let socket = pollable(accepted.socket);
+        Ok(NativeConn(Stream::new(rt, socket, accepted.peer)))
     }
 
     pub fn peer_addr(&self) -> SocketAddr {
@@ -220,16 +233,65 @@ impl NativeConnWriter {
 
 impl NativeConnCloser {
     pub fn close(&self) {
-        let Some(stream) = self.0.upgrade() else {
-            return;
-        };
-        match stream.socket.get_ref().shutdown(Shutdown::Both) {
+        if let Some(stream) = self.0.upgrade() {
+            stream.shut_down();
+        }
+    }
+}
+
+impl Stream {
+    fn new(rt: &NativeRt, socket: PollableFd<Socket>, peer: SocketAddr) -> Rc<Stream> {
+        Rc::new_cyclic(|stream: &Weak<Stream>| Stream {
+            socket,
+            peer,
+            _connection: rt.connection(),
+            _at_end: rt.at_end(stream.clone()),
+        })
+    }
+
+    /// Wakes whoever waits on the socket.
+    fn shut_down(&self) {
+        match self.socket.get_ref().shutdown(Shutdown::Both) {
             Ok(()) => {}
             // The peer was faster.
             Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {}
-            Err(error) => tracing::debug!(peer = %stream.peer, %error, "closing a connection"),
+            Err(error) => tracing::debug!(peer = %self.peer, %error, "closing a connection"),
         }
     }
+}
+
+impl AtEnd for Stream {
+    fn executor_ends(&self) {
+        self.shut_down();
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Read,
+    Write,
+}
+
+/// Waits until the socket is ready, failed or hung up. It may be polled again by a
+/// task that waits for other things too: glommio keeps a waker for each poll, so the
+/// registration is renewed now and then.
+async fn ready(
+    socket: &PollableFd<Socket>,
+    direction: Direction,
+) -> Result<(), glommio::GlommioError<()>> {
+    let mut registration = PollState::new();
+    let mut polls = 0u32;
+    poll_fn(|cx| {
+        polls += 1;
+        if polls.is_multiple_of(POLLS_MAX) {
+            registration = PollState::new();
+        }
+        match direction {
+            Direction::Read => socket.poll_readable(cx, &mut registration),
+            Direction::Write => socket.poll_writable(cx, &mut registration),
+        }
+    })
+    .await
 }
 
 /// One sendmsg of the first slices, without waiting and without SIGPIPE.
@@ -343,3 +405,5 @@ fn not_an_address(op: &'static str, addr: &SocketAddr) -> IoError {
 /// Slices for one system call: UIO_MAXIOV.
 const SLICES_MAX: usize = 1024;
 const BACKLOG: i32 = 1024;
+/// Polls of one registration with the ring.
+const POLLS_MAX: u32 = 64;

@@ -16,6 +16,7 @@ use crate::runtime::{IoError, Mono, Panicked, Queue};
 use futures_lite::FutureExt;
 use glommio::{Latency, Shares, TaskQueueHandle};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -40,12 +41,33 @@ struct Inner {
     /// The first panic of a task, where that does not abort the process.
     fatal: RefCell<Option<String>>,
     fatal_set: Event,
-    at_end: RefCell<Vec<Weak<dyn AtEnd>>>,
+    at_end: Rc<AtEndList>,
 }
 
-/// What wants to know that its executor ends, while its tasks still run.
+/// What wants to know that its executor ends, while its tasks still run: sockets and
+/// meshes, which then end the waits on them. (glommio leaks a task that is still
+/// pending, with all that it holds.)
 pub(super) trait AtEnd {
     fn executor_ends(&self);
+}
+
+#[derive(Default)]
+struct AtEndList {
+    next: Cell<u64>,
+    targets: RefCell<BTreeMap<u64, Weak<dyn AtEnd>>>,
+}
+
+/// Takes a registration back when dropped.
+pub(super) struct AtEndGuard {
+    list: Rc<AtEndList>,
+    id: u64,
+}
+
+impl Drop for AtEndGuard {
+    fn drop(&mut self) {
+        let removed = self.list.targets.borrow_mut().remove(&self.id);
+        drop(removed);
+    }
 }
 
 impl NativeRt {
@@ -72,11 +94,11 @@ impl NativeRt {
             abort_on_panic: plan.abort_on_panic,
             fatal: RefCell::new(None),
             fatal_set: Event::new(),
-            at_end: RefCell::new(Vec::new()),
+            at_end: Rc::default(),
         }));
         rt.spawn(Queue::Latency, Box::pin(rt.0.activity.clone().tick()));
         rt.spawn(
-            Queue::Latency,
+            Queue::Background,
             Box::pin(home.reclaim(rt.0.activity.clone())),
         );
         rt
@@ -161,7 +183,7 @@ impl NativeRt {
     }
 
     pub async fn listen(&self, addr: SocketAddr) -> Result<net::NativeListener, IoError> {
-        net::NativeListener::bind(addr)
+        net::NativeListener::bind(self, addr)
     }
 
     pub fn adopt(&self, accepted: net::NativeAccepted) -> Result<net::NativeConn, IoError> {
@@ -190,8 +212,12 @@ impl NativeRt {
     }
 
     /// Has `target` told when the executor ends.
-    pub(super) fn at_end(&self, target: Weak<dyn AtEnd>) {
-        self.0.at_end.borrow_mut().push(target);
+    pub(super) fn at_end(&self, target: Weak<dyn AtEnd>) -> AtEndGuard {
+        let list = self.0.at_end.clone();
+        let id = list.next.get();
+        list.next.set(id + 1);
+        list.targets.borrow_mut().insert(id, target);
+        AtEndGuard { list, id }
     }
 
     /// Resolves with the text once a task has panicked.
@@ -208,15 +234,24 @@ impl NativeRt {
     /// Ends what runs: tells who wants to know, lets I/O in flight land, takes back
     /// the buffers that came home.
     pub(super) async fn end(&self) {
-        let targets = std::mem::take(&mut *self.0.at_end.borrow_mut());
-        for target in targets.iter().filter_map(Weak::upgrade) {
+        let targets = std::mem::take(&mut *self.0.at_end.targets.borrow_mut());
+        for target in targets.values().filter_map(Weak::upgrade) {
             target.executor_ends();
         }
-        let deadline = Instant::now() + DRAIN_MAX;
-        while self.0.activity.operations() > 0 && Instant::now() < deadline {
+        let begun = Instant::now();
+        loop {
+            let limit = match self.0.activity.counts() {
+                (0, 0) => break,
+                // Sockets that were shut down; their tasks end if they look at it.
+                (_, 0) => LINGER_MAX,
+                _ => DRAIN_MAX,
+            };
+            if begun.elapsed() >= limit {
+                break;
+            }
             glommio::timer::sleep(Duration::from_millis(1)).await;
         }
-        let left = self.0.activity.operations();
+        let (_, left) = self.0.activity.counts();
         if left > 0 {
             tracing::error!(executor = %self.0.name, left, "ends with I/O in flight");
         }
@@ -285,4 +320,5 @@ fn seed() -> [u64; 4] {
 const LATENCY_SHARES: usize = 1000;
 const BACKGROUND_SHARES: usize = 50;
 const DRAIN_MAX: Duration = Duration::from_secs(10);
+const LINGER_MAX: Duration = Duration::from_millis(200);
 const LAST_TURNS: usize = 8;

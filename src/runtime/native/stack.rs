@@ -10,12 +10,13 @@
 //! taken, so there is no ABA. Bounds are the callers': a node is a buffer that
 //! exists anyway, or a message that holds a credit.
 //!
+//! `tests/stack_loom.rs` runs this file under loom.
+//!
 //! What it is not: a channel with capacity, or fair between producers.
 
+use super::sync::{AtomicPtr, Mutex, Ordering};
 use std::future::poll_fn;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 /// One element, in an allocation of its own that travels with it.
@@ -46,7 +47,7 @@ impl<T> Node<T> {
         std::mem::replace(&mut self.value, value)
     }
 
-    pub(super) fn into_inner(self: Box<Self>) -> T {
+    pub(super) fn into_inner(self) -> T {
         self.value
     }
 }
@@ -132,7 +133,7 @@ impl<T: Send> Stack<T> {
         poll_fn(|cx| self.poll_wait(cx)).await
     }
 
-    fn poll_wait(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_wait(&self, cx: &mut Context<'_>) -> Poll<()> {
         let head = self.head.load(Ordering::Acquire);
         if !head.is_null() && head != parked() {
             return Poll::Ready(());
@@ -167,10 +168,6 @@ impl<T: Send> Stack<T> {
             return Taken(ptr::null_mut());
         }
         Taken::in_order_of_pushes(old)
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.head.load(Ordering::Acquire) == closed()
     }
 
     fn wake(&self) {
@@ -243,106 +240,4 @@ fn parked<T>() -> *mut Node<T> {
 /// The head once the stack is closed. Never dereferenced.
 fn closed<T>() -> *mut Node<T> {
     ptr::without_provenance_mut(3)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-    use std::task::Wake;
-
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-
-    #[test]
-    fn given_pushes_when_taken_then_they_come_in_order_and_once() {
-        let stack = Stack::new();
-        for n in 0..5 {
-            stack.push(Node::new(n)).ok().unwrap();
-        }
-        let got: Vec<i32> = stack.take().map(|n| n.into_inner()).collect();
-        assert_eq!(got, [0, 1, 2, 3, 4]);
-        assert!(stack.take().next().is_none());
-    }
-
-    #[test]
-    fn given_a_closed_stack_when_pushed_then_the_node_comes_back() {
-        let stack = Stack::new();
-        stack.push(Node::new(1)).ok().unwrap();
-        let left: Vec<i32> = stack.close().map(|n| n.into_inner()).collect();
-        assert_eq!(left, [1]);
-        let back = stack.push(Node::new(2)).err().unwrap();
-        assert_eq!(*back.get(), 2);
-        assert!(stack.is_closed());
-        assert!(stack.close().next().is_none());
-    }
-
-    #[test]
-    fn given_many_producers_and_a_consumer_that_sleeps_then_nothing_is_lost_or_reordered() {
-        const PRODUCERS: usize = 4;
-        const EACH: usize = 20_000;
-        let stack = Arc::new(Stack::<(usize, usize)>::new());
-        let threads: Vec<_> = (0..PRODUCERS)
-            .map(|p| {
-                let stack = stack.clone();
-                std::thread::spawn(move || {
-                    for n in 0..EACH {
-                        stack.push(Node::new((p, n))).ok().unwrap();
-                    }
-                })
-            })
-            .collect();
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut cx = Context::from_waker(&waker);
-        let mut next = [0usize; PRODUCERS];
-        let mut slept = 0u64;
-        while next.iter().sum::<usize>() < PRODUCERS * EACH {
-            for node in stack.take() {
-                let (p, n) = node.into_inner();
-                assert_eq!(next[p], n, "producer {p}");
-                next[p] += 1;
-            }
-            while next.iter().sum::<usize>() < PRODUCERS * EACH
-                && stack.poll_wait(&mut cx).is_pending()
-            {
-                slept += 1;
-                // A lost wake-up would hang here for good.
-                std::thread::park();
-            }
-        }
-        for thread in threads {
-            thread.join().unwrap();
-        }
-        assert!(
-            slept > 0,
-            "the consumer never slept: the test proved nothing"
-        );
-    }
-
-    #[test]
-    fn given_pushes_that_race_with_close_then_each_node_has_one_owner() {
-        for _ in 0..200 {
-            let stack = Arc::new(Stack::<Arc<()>>::new());
-            let token = Arc::new(());
-            let producer = {
-                let (stack, token) = (stack.clone(), token.clone());
-                std::thread::spawn(move || {
-                    for _ in 0..50 {
-                        if stack.push(Node::new(token.clone())).is_err() {
-                            break;
-                        }
-                    }
-                })
-            };
-            drop(stack.take());
-            drop(stack.close());
-            producer.join().unwrap();
-            drop(stack);
-            assert_eq!(Arc::strong_count(&token), 1, "a node leaked");
-        }
-    }
 }

@@ -13,6 +13,10 @@ impl SimWriteBuf {
         self.0.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.0
     }

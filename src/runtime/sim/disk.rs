@@ -10,7 +10,6 @@ use super::executor::{Core, Timer};
 use super::fault::{Faults, WriteFault};
 use super::fs::{FileSystem, InodeId};
 use super::rt::SimRt;
-use super::world::Node;
 use super::PowerCut;
 use crate::runtime::local::{oneshot, OneshotSender};
 use crate::runtime::{DirEntry, IoError, IoErrorKind, OpenMode, SyncSite, BLOCK_BYTES};
@@ -20,27 +19,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// A node's disk, as the tests control it. A handle; cheap to clone.
-#[derive(Clone)]
-pub struct SimDisk {
-    core: Rc<Core>,
-    node: Rc<Node>,
-}
+#[derive(Default)]
+pub(super) struct Disk(pub RefCell<State>);
 
 #[derive(Default)]
-pub(super) struct Disk(RefCell<State>);
-
-#[derive(Default)]
-struct State {
-    fs: FileSystem,
+pub(super) struct State {
+    pub fs: FileSystem,
     in_flight: BTreeMap<u64, InFlight>,
     next_op: u64,
     locks: BTreeSet<InodeId>,
-    faults: Faults,
-    disabled: BTreeSet<SyncSite>,
-    sync_counts: BTreeMap<SyncSite, u64>,
-    writes: u64,
-    reads: u64,
+    pub faults: Faults,
+    pub disabled: BTreeSet<SyncSite>,
+    pub sync_counts: BTreeMap<SyncSite, u64>,
+    pub writes: u64,
+    pub reads: u64,
+    /// How many operations are still taken before the power is cut.
+    pub ops_before_cut: Option<(u64, PowerCut)>,
+    /// Operations are printed as they complete.
+    pub verbose: bool,
 }
 
 struct InFlight {
@@ -139,15 +135,15 @@ pub(super) enum Outcome {
 impl SimRt {
     /// Gives an operation to the disk and waits for it.
     pub(super) async fn disk_op(&self, op: Op) -> Result<Outcome, IoError> {
-        let (name, target) = (op.name(), op.target());
+        let name = op.name();
         if !self.is_alive() {
-            return Err(self.dead_error(name, target));
+            return Err(self.dead_error(name, op.target()));
         }
         let done = self.node.disk.submit(&self.core, self.node.index, op);
         self.core.note_wait(name);
         match done.await {
             Some(result) => result,
-            None => Err(self.dead_error(name, target)),
+            None => Err(self.dead_error(name, "its disk")),
         }
     }
 }
@@ -171,19 +167,36 @@ impl Disk {
             done,
         };
         state.in_flight.insert(id, in_flight);
+        if let Some((left, mode)) = &mut state.ops_before_cut {
+            *left -= 1;
+            if *left == 0 {
+                core.cut_power_soon(node, *mode);
+                state.ops_before_cut = None;
+            }
+        }
         drop(state);
         core.set_timer(core.now() + latency, Timer::Disk { node, op: id });
         receiver
     }
 
-    pub fn complete(&self, core: &Core, id: u64) {
+    pub fn complete(&self, core: &Core, id: u64, clock_ms: i64) {
         let mut state = self.0.borrow_mut();
+        state.fs.set_time_ms(clock_ms);
         // Absent if a crash took it.
         let Some(in_flight) = state.in_flight.remove(&id) else {
             return;
         };
+        let told = state.verbose.then(|| in_flight.op.describe());
         let result = state.perform(core, in_flight.op, in_flight.seq_at_start);
         drop(state);
+        if let Some(told) = told {
+            let error = result.as_ref().err();
+            let at = std::time::Duration::from_nanos(core.now());
+            eprintln!(
+                "{at:?} {told} {}",
+                error.map_or("ok".into(), |e| e.to_string())
+            );
+        }
         drop(in_flight.open);
         // The waiting future may have been dropped; the operation stands all the same.
         let _ = in_flight.done.send(result);
@@ -216,6 +229,7 @@ impl Disk {
         }
         state.fs.power_cut(writes, mode, &core.rng);
         state.locks.clear();
+        state.ops_before_cut = None;
         drop(state);
         drop(in_flight);
     }
@@ -223,8 +237,15 @@ impl Disk {
     /// The process ended, the machine lives: operations in flight happen or not.
     pub fn process_ended(&self, core: &Core) {
         let in_flight = std::mem::take(&mut self.0.borrow_mut().in_flight);
-        for (_, flight) in in_flight {
+        self.0.borrow_mut().ops_before_cut = None;
+        for (_, mut flight) in in_flight {
             if core.rng.one_in(2) {
+                if let Op::Write { data, .. } = &mut flight.op {
+                    if core.rng.one_in(2) {
+                        let blocks = (data.len() / BLOCK_BYTES) as u64;
+                        data.truncate(core.rng.below(blocks + 1) as usize * BLOCK_BYTES);
+                    }
+                }
                 let result = self
                     .0
                     .borrow_mut()
@@ -235,6 +256,10 @@ impl Disk {
         self.0.borrow_mut().locks.clear();
     }
 
+    pub fn in_flight_count(&self) -> usize {
+        self.0.borrow().in_flight.len()
+    }
+
     pub fn unlock(&self, inode: InodeId) {
         self.0.borrow_mut().locks.remove(&inode);
     }
@@ -242,8 +267,7 @@ impl Disk {
 
 impl State {
     fn perform(&mut self, core: &Core, op: Op, seq_at_start: u64) -> Result<Outcome, IoError> {
-        let now_ms = (core.now() / 1_000_000) as i64;
-        self.fs.set_time_ms(super::rt::START_MS + now_ms);
+        self.faults.on_op(op.name(), || op.target())?;
         match op {
             Op::Write {
                 inode,
@@ -473,6 +497,20 @@ impl Op {
         }
     }
 
+    /// For people who follow a run.
+    fn describe(&self) -> String {
+        let detail = match self {
+            Op::Write { pos, data, .. } => format!(" {} bytes at {pos}", data.len()),
+            Op::Read { pos, len, .. } => format!(" {len} bytes at {pos}"),
+            Op::SyncData { site, .. } | Op::SyncDir { site, .. } => format!(" ({site:?})"),
+            Op::PreAllocate { size, .. } | Op::Truncate { size, .. } => format!(" to {size}"),
+            Op::Rename { to, .. } => format!(" to {to}"),
+            Op::WriteWhole { content, .. } => format!(" {} bytes", content.len()),
+            _ => String::new(),
+        };
+        format!("{} {}{detail}", self.name(), self.target())
+    }
+
     fn target(&self) -> String {
         match self {
             Op::Write { path, .. }
@@ -512,130 +550,5 @@ impl Op {
             Op::SyncData { .. } | Op::SyncDir { .. } => core.rng.within(100_000..5_000_000),
             _ => core.rng.within(20_000..500_000),
         }
-    }
-}
-
-impl SimDisk {
-    pub(super) fn new(core: Rc<Core>, node: Rc<Node>) -> SimDisk {
-        SimDisk { core, node }
-    }
-
-    fn state(&self) -> std::cell::RefMut<'_, State> {
-        self.node.disk.0.borrow_mut()
-    }
-
-    /// Turns every sync that passes this site into one that answers success and
-    /// does nothing.
-    pub fn disable_sync(&self, site: SyncSite) {
-        self.state().disabled.insert(site);
-    }
-
-    /// Undoes [`SimDisk::disable_sync`].
-    pub fn enable_sync(&self, site: SyncSite) {
-        self.state().disabled.remove(&site);
-    }
-
-    /// How many syncs passed this site, disabled and failed ones included.
-    pub fn sync_count(&self, site: SyncSite) -> u64 {
-        self.state().sync_counts.get(&site).copied().unwrap_or(0)
-    }
-
-    /// How many writes were carried out or failed.
-    pub fn write_count(&self) -> u64 {
-        self.state().writes
-    }
-
-    /// How many reads were carried out or failed.
-    pub fn read_count(&self) -> u64 {
-        self.state().reads
-    }
-
-    /// How many operations are in flight.
-    pub fn in_flight_count(&self) -> usize {
-        self.state().in_flight.len()
-    }
-
-    /// The `n`th write from now (1 is the next) fails.
-    pub fn fail_nth_write(&self, n: u64, fault: WriteFault) {
-        self.state().faults.fail_nth_write(n, fault);
-    }
-
-    /// All writes to paths that contain `path` fail.
-    pub fn fail_writes(&self, path: &str, fault: WriteFault) {
-        self.state().faults.fail_writes(path, fault);
-    }
-
-    /// All reads from paths that contain `path` fail.
-    pub fn fail_reads(&self, path: &str, errno: i32) {
-        self.state().faults.fail_reads(path, errno);
-    }
-
-    /// All syncs at this site (or anywhere) fail. What they covered may be durable or
-    /// not, and no later sync tries again.
-    pub fn fail_syncs(&self, site: Option<SyncSite>, errno: i32) {
-        self.state().faults.fail_syncs(site, errno);
-    }
-
-    /// The `n`th sync from now (1 is the next) at this site (or anywhere) fails.
-    pub fn fail_nth_sync(&self, site: Option<SyncSite>, n: u64, errno: i32) {
-        self.state().faults.fail_nth_sync(site, n, errno);
-    }
-
-    /// Ends all faults but the capacity.
-    pub fn clear_faults(&self) {
-        self.state().faults.clear();
-    }
-
-    /// How many times an injected fault (a full disk is one) has fired.
-    pub fn faults_fired(&self) -> u64 {
-        self.state().faults.fired
-    }
-
-    /// Limits the sum of all files' sizes, rounded up to blocks.
-    pub fn set_capacity(&self, bytes: u64) {
-        self.state().fs.set_capacity(bytes);
-    }
-
-    /// The sum of all files' sizes, rounded up to blocks.
-    pub fn used_bytes(&self) -> u64 {
-        self.state().fs.used_bytes()
-    }
-
-    /// Overwrites bytes of a file, durably, behind the system's back.
-    ///
-    /// # Panics
-    /// If there is no such file.
-    pub fn corrupt(&self, path: impl AsRef<Path>, offset: u64, bytes: &[u8]) {
-        self.state().fs.corrupt(path.as_ref(), offset, bytes);
-    }
-
-    /// A file's content as the running system sees it; `None` if there is none.
-    pub fn read_raw(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
-        self.state().fs.read_raw(path.as_ref())
-    }
-
-    /// Makes a file of this content, durably, with the directories above it.
-    pub fn write_raw(&self, path: impl AsRef<Path>, bytes: &[u8]) {
-        self.state().fs.write_raw(path.as_ref(), bytes);
-    }
-
-    /// Removes a file, durably; false if there is none.
-    pub fn remove_raw(&self, path: impl AsRef<Path>) -> bool {
-        self.state().fs.remove_raw(path.as_ref())
-    }
-
-    /// The paths of all files at or below a directory, with their sizes, sorted.
-    pub fn list_raw(&self, dir: impl AsRef<Path>) -> Vec<(PathBuf, u64)> {
-        self.state().fs.list_raw(dir.as_ref())
-    }
-
-    /// Makes all that is there durable, as if synced.
-    pub fn settle(&self) {
-        self.state().fs.settle();
-    }
-
-    /// The node's seed source, so that a test may draw where to strike.
-    pub fn random_below(&self, bound: u64) -> u64 {
-        self.core.rng.below(bound)
     }
 }

@@ -9,6 +9,7 @@
 
 use super::rng::SimRng;
 use super::world::Node;
+use super::PowerCut;
 use crate::runtime::Queue;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ pub(super) struct Core {
     ready: Arc<Mutex<Vec<u64>>>,
     current: Cell<u64>,
     polls_at_this_time: Cell<u64>,
+    /// A node that loses its power before anything else runs.
+    power_cut: Cell<Option<(usize, PowerCut)>>,
     trace: Cell<u64>,
     pub nodes: RefCell<Vec<Rc<Node>>>,
     pub net: super::net::Net,
@@ -45,6 +48,11 @@ pub(super) type TimerId = (u64, u64);
 /// What happens when a timer is due.
 pub(super) enum Timer {
     Wake(Waker),
+    /// Data of one side of a connection arrives.
+    Deliver {
+        link: Arc<super::net::Link>,
+        side: usize,
+    },
     /// An operation of a node's disk completes.
     Disk {
         node: usize,
@@ -54,6 +62,7 @@ pub(super) enum Timer {
 
 struct Task {
     node: usize,
+    shard: usize,
     queue: Queue,
     spawned_at: &'static Location<'static>,
     waits_for: &'static str,
@@ -97,6 +106,7 @@ impl Core {
             ready: Arc::default(),
             current: Cell::new(0),
             polls_at_this_time: Cell::new(0),
+            power_cut: Cell::new(None),
             trace: Cell::new(seed),
             nodes: RefCell::default(),
             net: super::net::Net::default(),
@@ -109,6 +119,18 @@ impl Core {
 
     pub fn node(&self, node: usize) -> Rc<Node> {
         self.nodes.borrow()[node].clone()
+    }
+
+    /// Cuts a node's power as soon as the task that runs now has paused.
+    pub fn cut_power_soon(&self, node: usize, mode: PowerCut) {
+        self.power_cut.set(Some((node, mode)));
+    }
+
+    /// The node's run has ended in another way.
+    pub fn forget_power_cut(&self, node: usize) {
+        if self.power_cut.get().is_some_and(|(n, _)| n == node) {
+            self.power_cut.set(None);
+        }
     }
 
     pub fn next_sequence(&self) -> u64 {
@@ -159,11 +181,17 @@ impl Core {
     }
 
     #[track_caller]
-    pub fn spawn(&self, node: usize, queue: Queue, future: Pin<Box<dyn Future<Output = ()>>>) {
+    pub fn spawn(
+        &self,
+        (node, shard): (usize, usize),
+        queue: Queue,
+        future: Pin<Box<dyn Future<Output = ()>>>,
+    ) {
         let id = self.next_sequence();
         let waker = self.waker(id);
         let task = Task {
             node,
+            shard,
             queue,
             spawned_at: Location::caller(),
             waits_for: "its first poll",
@@ -199,7 +227,13 @@ impl Core {
         let waker = self.waker(id);
         waker.clone().wake();
         let started = self.now();
-        while !stop() {
+        loop {
+            if let Some((node, mode)) = self.power_cut.take() {
+                self.node(node).crash(self, mode);
+            }
+            if stop() {
+                return None;
+            }
             match self.pick() {
                 Some(picked) if picked == id => {
                     waker.queued.store(false, Ordering::Relaxed);
@@ -223,11 +257,10 @@ impl Core {
                     }
                 },
             }
-            if self.now() - started > LIMIT_NANOS {
+            if deadline == u64::MAX && self.now() - started > LIMIT_NANOS {
                 self.stuck("a virtual week passed");
             }
         }
-        None
     }
 
     /// Draws the next task to poll. A task that never stops running does not stop
@@ -264,7 +297,11 @@ impl Core {
         self.trace(sequence);
         match timer {
             Timer::Wake(waker) => waker.wake(),
-            Timer::Disk { node, op } => self.node(node).complete_disk_op(self, op),
+            Timer::Deliver { link, side } => link.deliver(self, side),
+            Timer::Disk { node, op } => {
+                let node = self.node(node);
+                node.disk.complete(self, op, node.clock_ms(self))
+            }
         }
     }
 
@@ -343,8 +380,9 @@ impl Core {
         for (id, task) in tasks.iter().take(REPORTED_TASKS) {
             let _ = write!(
                 report,
-                "\n  task {id} of {} ({:?}), spawned at {}, waits for {}",
+                "\n  task {id} of {}/{} ({:?}), spawned at {}, waits for {}",
                 self.node(task.node).name,
+                task.shard,
                 task.queue,
                 task.spawned_at,
                 task.waits_for

@@ -18,6 +18,7 @@ pub(super) struct Faults {
     nth_writes: Vec<(u64, WriteFault)>,
     writes: Vec<(String, WriteFault)>,
     reads: Vec<(String, i32)>,
+    ops: Vec<(&'static str, String, i32)>,
     syncs: Vec<(Option<SyncSite>, i32)>,
     nth_syncs: Vec<(Option<SyncSite>, u64, i32)>,
 }
@@ -34,6 +35,10 @@ impl Faults {
 
     pub fn fail_reads(&mut self, path: &str, errno: i32) {
         self.reads.push((path.to_string(), errno));
+    }
+
+    pub fn fail_ops(&mut self, op: &'static str, path: &str, errno: i32) {
+        self.ops.push((op, path.to_string(), errno));
     }
 
     pub fn fail_syncs(&mut self, site: Option<SyncSite>, errno: i32) {
@@ -67,6 +72,23 @@ impl Faults {
         let hit = hit.or(by_path.map(|(_, fault)| *fault));
         self.fired += u64::from(hit.is_some());
         hit
+    }
+
+    pub fn on_op(
+        &mut self,
+        op: &'static str,
+        target: impl FnOnce() -> String,
+    ) -> Result<(), IoError> {
+        if self.ops.is_empty() {
+            return Ok(());
+        }
+        let target = target();
+        let hit = |f: &&(&str, String, i32)| f.0 == op && target.contains(&f.1);
+        let Some((_, _, errno)) = self.ops.iter().find(hit) else {
+            return Ok(());
+        };
+        self.fired += 1;
+        Err(IoError::from_errno(op, target, *errno))
     }
 
     pub fn on_read(&mut self, path: &Path) -> Result<(), IoError> {

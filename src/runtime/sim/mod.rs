@@ -12,6 +12,7 @@
 
 mod buf;
 mod content;
+mod control;
 mod dir;
 mod disk;
 mod executor;
@@ -27,11 +28,11 @@ mod tests;
 mod world;
 
 pub use buf::{SimSharedBuf, SimWriteBuf};
+pub use control::SimDisk;
 pub use dir::{SimDir, SimDirLock};
-pub use disk::SimDisk;
 pub use fault::WriteFault;
 pub use file::SimFile;
-pub use mesh::{SimMesh, SimMeshSeat, SimReplyTo};
+pub use mesh::{mesh, SimMesh, SimMeshSeat, SimReplyTo};
 pub use net::{SimAccepted, SimConn, SimConnCloser, SimConnReader, SimConnWriter, SimListener};
 pub use rng::SimRng;
 pub use rt::SimRt;

@@ -32,7 +32,7 @@ impl SimRt {
     }
 
     pub fn wall_clock_ms(&self) -> i64 {
-        START_MS + (self.core.now() / 1_000_000) as i64 + self.node.clock_skew_ms.get()
+        self.node.clock_ms(&self.core)
     }
 
     pub async fn sleep(&self, duration: Duration) {
@@ -43,7 +43,8 @@ impl SimRt {
     #[track_caller]
     pub fn spawn(&self, queue: Queue, future: Pin<Box<dyn Future<Output = ()>>>) {
         if self.is_alive() {
-            self.core.spawn(self.node.index, queue, future);
+            self.core
+                .spawn((self.node.index, self.shard), queue, future);
         }
     }
 
@@ -108,6 +109,3 @@ impl SimRt {
         )
     }
 }
-
-/// The wall clock at the start of every world: 2024-01-01T00:00:00Z.
-pub(super) const START_MS: i64 = 1_704_067_200_000;

@@ -1,6 +1,7 @@
 //! The control side of the simulator: worlds, their machines, crashes.
 
-use super::disk::{Disk, SimDisk};
+use super::control::SimDisk;
+use super::disk::Disk;
 use super::executor::Core;
 use super::rt::SimRt;
 use super::PowerCut;
@@ -112,6 +113,19 @@ impl World {
             .block_on(std::future::pending::<()>(), deadline, || false);
     }
 
+    /// Cuts the network between two nodes: what is sent arrives after
+    /// [`World::heal`], new connections time out.
+    pub fn cut(&self, a: &SimNode, b: &SimNode) {
+        let (a, b) = (a.node.index, b.node.index);
+        self.core.net.set_cut(&self.core, a, b, true);
+    }
+
+    /// Undoes [`World::cut`].
+    pub fn heal(&self, a: &SimNode, b: &SimNode) {
+        let (a, b) = (a.node.index, b.node.index);
+        self.core.net.set_cut(&self.core, a, b, false);
+    }
+
     /// Virtual time since the start of the world.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.core.now())
@@ -202,17 +216,13 @@ impl SimNode {
 
     /// A power cut with a given fate for what was not flushed.
     pub fn crash_with(&self, mode: PowerCut) {
-        if self.end_run() {
-            self.node.disk.power_cut(&self.core, mode);
-        }
+        self.node.crash(&self.core, mode);
     }
 
     /// SIGKILL: its tasks are dropped where they stand. All that was written stays;
     /// I/O in flight lands or not.
     pub fn kill(&self) {
-        if self.end_run() {
-            self.node.disk.process_ended(&self.core);
-        }
+        self.node.kill(&self.core);
     }
 
     /// Starts it again on the surviving disk: a first executor's handle.
@@ -224,23 +234,40 @@ impl SimNode {
         self.node.up.set(true);
         self.rt()
     }
+}
+
+impl Node {
+    pub fn clock_ms(&self, core: &Core) -> i64 {
+        START_MS + (core.now() / 1_000_000) as i64 + self.clock_skew_ms.get()
+    }
+
+    pub fn crash(&self, core: &Core, mode: PowerCut) {
+        if self.end_run(core) {
+            self.disk.power_cut(core, mode);
+        }
+    }
+
+    fn kill(&self, core: &Core) {
+        if self.end_run(core) {
+            self.disk.process_ended(core);
+        }
+    }
 
     /// Ends the run; false if the node was down.
-    fn end_run(&self) -> bool {
-        if !self.node.up.replace(false) {
+    fn end_run(&self, core: &Core) -> bool {
+        if !self.up.replace(false) {
             return false;
         }
-        self.node.life.set(self.node.life.get() + 1);
-        self.core.trace(self.node.life.get());
-        let index = self.node.index;
-        self.core.drop_tasks(|node| node == index);
-        self.core.net.node_down(&self.core, index);
+        self.life.set(self.life.get() + 1);
+        core.trace(self.life.get());
+        core.forget_power_cut(self.index);
+        // First, so that peers see a reset and not the orderly end that dropped
+        // connections would send.
+        core.net.node_down(core, self.index);
+        core.drop_tasks(|node| node == self.index);
         true
     }
 }
 
-impl Node {
-    pub fn complete_disk_op(&self, core: &Core, op: u64) {
-        self.disk.complete(core, op);
-    }
-}
+/// The wall clock at the start of every world: 2024-01-01T00:00:00Z.
+const START_MS: i64 = 1_704_067_200_000;

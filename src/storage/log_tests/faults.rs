@@ -34,7 +34,7 @@ fn a_failed_write_moves_nothing_and_fences_appends() {
         let node = world.node("a");
         let rt = node.rt();
         world.block_on(&rt, async {
-            let log = create(&rt, cold(), LogConfig::default()).await;
+            let log = create(&rt, DIR, cold(), LogConfig::default()).await;
             append_one(&log).await.unwrap();
             node.disk().fail_nth_write(1, fault);
             let error = append_one(&log).await.unwrap_err();
@@ -67,7 +67,7 @@ fn a_failure_after_a_roll_shows_nothing_of_the_append() {
             segment_bytes: 4_000,
             ..LogConfig::default()
         };
-        let log = create(&rt, limits(), config).await;
+        let log = create(&rt, DIR, limits(), config).await;
         node.disk().fail_nth_write(2, WriteFault::Errno(ENOSPC));
         let both = [batch(0, 1, 3_000, 0), batch(1, 1, 3_000, 0)];
         assert!(log.append(&both).await.is_err());
@@ -97,7 +97,7 @@ fn a_failed_flush_is_never_tried_again() {
                 segment_bytes: 4_000,
                 ..LogConfig::default()
             };
-            let log = create(&rt, limits(), config).await;
+            let log = create(&rt, DIR, limits(), config).await;
             append_one(&log).await.unwrap();
             append_one(&log).await.unwrap();
             node.disk().fail_nth_sync(Some(site), 1, EIO);
@@ -133,7 +133,7 @@ fn damage_and_device_errors_are_told_apart_when_read() {
     let node = world.node("a");
     let rt = node.rt();
     world.block_on(&rt, async {
-        let log = create(&rt, cold(), LogConfig::default()).await;
+        let log = create(&rt, DIR, cold(), LogConfig::default()).await;
         for _ in 0..4 {
             append_one(&log).await.unwrap();
         }
@@ -179,7 +179,7 @@ fn a_dropped_append_fences_the_log() {
     let node = world.node("a");
     let rt = node.rt();
     world.block_on(&rt, async {
-        let log = create(&rt, limits(), LogConfig::default()).await;
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
         let mut append = Box::pin(append_one(&log));
         assert!(futures_lite::future::poll_once(append.as_mut())
             .await
@@ -196,7 +196,7 @@ fn batches_out_of_order_are_refused_without_harm() {
     let node = world.node("a");
     let rt = node.rt();
     world.block_on(&rt, async {
-        let log = create(&rt, limits(), LogConfig::default()).await;
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
         append_one(&log).await.unwrap();
         let error = log.append(&[batch(0, 1, 10, 0)]).await.unwrap_err();
         assert!(matches!(

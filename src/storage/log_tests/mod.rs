@@ -21,9 +21,14 @@ pub(in crate::storage) fn limits() -> StorageLimits {
     }
 }
 
-pub(in crate::storage) async fn create(rt: &Rt, limits: StorageLimits, config: LogConfig) -> Log {
+pub(in crate::storage) async fn create(
+    rt: &Rt,
+    dir: impl AsRef<std::path::Path>,
+    limits: StorageLimits,
+    config: LogConfig,
+) -> Log {
     let storage = Storage::new(rt.clone(), limits);
-    Log::create(&storage, rt.dir(DIR), config)
+    Log::create(&storage, rt.dir(dir), config)
         .await
         .expect("an empty directory takes a log")
 }

@@ -17,7 +17,7 @@ fn hot_reads_never_touch_the_disk_and_share_one_slice() {
     let node = world.node("a");
     let rt = node.rt();
     world.block_on(&rt, async {
-        let log = create(&rt, limits(), LogConfig::default()).await;
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
         log.append(&batches(0, 10, 500)).await.unwrap();
         let got = log.read(0, 10, 1 << 20, true).await.unwrap();
         assert_eq!(got.next_offset, 10);
@@ -32,7 +32,7 @@ fn small_appends_in_one_block_hold_one_cache_entry() {
     let node = world.node("a");
     let rt = node.rt();
     world.block_on(&rt, async {
-        let log = create(&rt, limits(), LogConfig::default()).await;
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
         for offset in 0..20 {
             log.append(&batches(offset, 1, 60)).await.unwrap();
         }
@@ -52,7 +52,7 @@ fn cold_sequential_reads_share_chunks_and_are_read_ahead() {
     let rt = node.rt();
     let n = 4_000;
     world.block_on(&rt, async {
-        let log = create(&rt, limits(), LogConfig::default()).await;
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
         for o in (0..n).step_by(100) {
             log.append(&batches(o, 100, 1_000)).await.unwrap();
         }
@@ -84,7 +84,7 @@ fn waiters_share_a_flush_and_later_ones_the_next() {
     let node = world.node("a");
     let rt = node.rt();
     world.block_on(&rt, async {
-        let log = create(&rt, limits(), LogConfig::default()).await;
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
         log.append(&batches(0, 1, 10)).await.unwrap();
         let (a, b) = zip(log.flush(), log.flush()).await;
         assert_eq!((a.unwrap(), b.unwrap()), (1, 1));
@@ -113,7 +113,7 @@ fn rolls_by_size_time_index_and_offset() {
         let node = world.node("a");
         let rt = node.rt();
         world.block_on(&rt, async {
-            let log = create(&rt, limits(), config).await;
+            let log = create(&rt, DIR, limits(), config).await;
             let first = batch(0, 1, 1_000, 5_000);
             log.append(&[first, second]).await.unwrap();
             log.segment_count() == 2
@@ -156,7 +156,7 @@ fn preallocation_grows_with_the_segment_and_is_cut_at_the_roll() {
             segment_bytes: 150_000,
             ..LogConfig::default()
         };
-        let log = create(&rt, limits(), config).await;
+        let log = create(&rt, DIR, limits(), config).await;
         assert_eq!(size(0), Some(0), "nothing while empty");
         log.append(&batches(0, 1, 10)).await.unwrap();
         assert_eq!(size(0), Some(64 << 10));
@@ -235,7 +235,7 @@ fn sealed_segments_are_opened_when_needed_and_closed_when_too_many() {
             cache_bytes: 0,
             ..limits()
         };
-        let log = create(&rt, no_cache, config).await;
+        let log = create(&rt, DIR, no_cache, config).await;
         for o in 0..20 {
             log.append(&batches(o, 1, 9_000)).await.unwrap();
         }
@@ -272,7 +272,7 @@ fn offsets_are_found_by_timestamp_up_to_the_bound() {
             index_interval_bytes: 100,
             ..LogConfig::default()
         };
-        let log = create(&rt, limits(), config).await;
+        let log = create(&rt, DIR, limits(), config).await;
         // Batches of three records, every other one compressed.
         let times = [50, 10, 70, 70, 20, 90, 30, 60, 90, 5, 91, 1, 2, 91, 3];
         for (i, three) in times.chunks(3).enumerate() {

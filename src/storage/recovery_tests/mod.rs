@@ -1,0 +1,5 @@
+//! Tests of loading and recovery over the simulator.
+
+mod power_cut;
+mod scenario;
+mod sites;
