@@ -26,20 +26,26 @@ impl Log {
     /// may be recorded now.
     pub async fn checkpoint(&self) -> Result<i64, CheckpointError> {
         let log = &*self.0;
-        self.flush().await?;
-        let _io = log
-            .gate
-            .enter()
-            .await
-            .map_err(|_| CheckpointError::Closed)?;
-        let _side_files = log.side_files.acquire(1).await;
-        log.durable(log.seal().await)?;
-        let (point, holder) = {
+        let (point, holder, _guards) = loop {
+            self.flush_and_cut().await?;
+            let io = log
+                .gate
+                .enter()
+                .await
+                .map_err(|_| CheckpointError::Closed)?;
+            let side_files = log.side_files.acquire(1).await;
             let state = log.state.borrow();
             let point = state.flushed_offset;
+            // A snapshot at the end of a segment says that the segment is exact. One that
+            // rolled just now is not: cut it first.
+            if state.rolled_below(point) {
+                continue;
+            }
             let mut newest_first = state.segments.iter().rev();
-            (point, newest_first.find(|s| s.base_offset < point).cloned())
+            let holder = newest_first.find(|s| s.base_offset < point).cloned();
+            break (point, holder, (io, side_files));
         };
+        log.durable(log.seal().await)?;
         if let Some(segment) = holder.filter(|s| s.phase() != SegmentPhase::Sealed) {
             log.durable(log.write_indexes(&segment, point).await)?;
         }

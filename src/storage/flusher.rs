@@ -137,6 +137,26 @@ impl Log {
         }
     }
 
+    /// Makes everything below LEO durable, and cuts every rolled segment below it.
+    pub(super) async fn flush_and_cut(&self) -> Result<(), FlushError> {
+        self.flush().await?;
+        loop {
+            let ended = self.0.flush_ended.listen();
+            let flushed = self.0.state.borrow().flushed_offset;
+            if let Some(result) = self.0.flush_result(flushed) {
+                result?;
+            }
+            if !self.0.state.borrow().rolled_below(flushed) {
+                return Ok(());
+            }
+            if self.0.gate.is_closed() {
+                return Err(FlushError::Closed);
+            }
+            self.request_flush();
+            ended.await;
+        }
+    }
+
     /// Has cut segments sealed in the background: nobody waits for their indexes.
     fn start_sealing(&self) {
         let newest = self.0.state.borrow().newest_segments_in(SegmentPhase::Cut);
@@ -271,6 +291,12 @@ impl LogShared {
 }
 
 impl LogState {
+    /// Whether a segment that ends at or below `offset` is not cut yet.
+    pub(super) fn rolled_below(&self, offset: i64) -> bool {
+        let rolled = self.newest_segments_in(SegmentPhase::Rolled);
+        rolled.iter().any(|s| s.next_offset() <= offset)
+    }
+
     /// The segments in this phase, in offset order. Phases never rise along a log, so
     /// only the newest segments are looked at.
     fn newest_segments_in(&self, phase: SegmentPhase) -> Vec<Rc<Segment>> {
