@@ -154,7 +154,9 @@ async fn read_all(partition: &Partition) -> Vec<(i64, Vec<u8>)> {
     let mut records = Vec::new();
     let mut offset = partition.numbers().log_start_offset;
     loop {
-        let outcome = partition.fetch(fetch_from(offset)).await.expect("a fetch");
+        let outcome = partition.fetch(fetch_from(offset)).await;
+        let reason = partition.0.why_refused();
+        let outcome = outcome.unwrap_or_else(|code| panic!("{code} at {offset}: {reason}"));
         if outcome.bytes == 0 {
             return records;
         }
