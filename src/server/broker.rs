@@ -249,7 +249,11 @@ async fn control_main(main: ControlMain) -> Result<(), ServeError> {
     control.leave().await;
     match failure {
         Some(reason) => Err(ServeError::Failed(reason)),
-        None => Ok(stopped?),
+        None => {
+            stopped?;
+            tracing::info!("stopped cleanly");
+            Ok(())
+        }
     }
 }
 

@@ -10,11 +10,15 @@ use std::future::Future;
 use std::net::SocketAddr;
 
 /// Runs `work` with a connection to the broker.
-pub fn with<T, W>(addr: SocketAddr, work: impl FnOnce(BrokerConnection) -> W) -> T
+pub fn with<T, W>(
+    addr: SocketAddr,
+    work: impl FnOnce(BrokerConnection) -> W + Send + 'static,
+) -> T
 where
-    W: Future<Output = T>,
+    T: Send + 'static,
+    W: Future<Output = T> + 'static,
 {
-    native::run(|rt| async move {
+    native::run(move |rt| async move {
         let connection = BrokerConnection::connect(&rt, addr, ConnectionOptions::default())
             .await
             .expect("the broker can be connected to");

@@ -11,8 +11,8 @@ fn given_sigterm_then_the_stop_is_clean_and_says_so() {
         let dir = data_dir();
         let broker = launch(dir.path()).start();
         assert!(!dir.path().join(MARKER).exists(), "no marker while it runs");
-        broker.signal(signal);
-        let stderr = broker.stop();
+        let (status, stderr) = broker.end_by(signal);
+        assert!(status.success(), "{signal}: {status}\n{stderr}");
         assert!(stderr.contains("stopped cleanly"), "{stderr}");
         assert!(dir.path().join(MARKER).exists());
     }
@@ -22,14 +22,14 @@ fn given_sigterm_then_the_stop_is_clean_and_says_so() {
 fn given_sigkill_then_there_is_no_marker_and_the_next_start_recovers() {
     let dir = data_dir();
     let broker = launch(dir.path()).start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         create_topic(&c, "kept", 3, &[]).await;
         produce_ok(&c, "kept", 0, batch_of("x")).await;
     });
     broker.kill();
     assert!(!dir.path().join(MARKER).exists());
     let broker = launch(dir.path()).start();
-    let records = with(broker.addr(), |c| async move { fetch_all(&c, "kept", 0, 0).await });
+    let records = with(broker.addr(), move |c| async move { fetch_all(&c, "kept", 0, 0).await });
     assert_eq!(records, [(0, "x".to_string())]);
     let stderr = broker.stop();
     assert!(stderr.contains("unclean stop"), "{stderr}");
@@ -72,7 +72,7 @@ fn given_open_connections_when_stopped_then_the_stop_does_not_wait_for_them() {
     let idle: Vec<_> = (0..20)
         .map(|_| std::net::TcpStream::connect(broker.addr()).expect("a connection"))
         .collect();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         create_topic(&c, "idle", 1, &[]).await;
     });
     broker.stop();
@@ -83,7 +83,7 @@ fn given_open_connections_when_stopped_then_the_stop_does_not_wait_for_them() {
 fn given_more_shards_than_cpus_then_it_serves() {
     let dir = data_dir();
     let broker = launch(dir.path()).shards(9).start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         create_topic(&c, "spread", 27, &[]).await;
         for partition in 0..27 {
             assert_eq!(produce_ok(&c, "spread", partition, batch_of("x")).await, 0);

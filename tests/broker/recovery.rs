@@ -27,7 +27,7 @@ fn given_a_torn_tail_when_started_then_it_is_cut_and_offsets_go_on() {
         let dir = data_dir();
         let broker = launch(dir.path()).start();
         let count = tails.len() as i32;
-        with(broker.addr(), |c| async move {
+        with(broker.addr(), move |c| async move {
             create_topic(&c, "torn", count, &[]).await;
             for partition in 0..count {
                 for n in 0..100 {
@@ -48,7 +48,7 @@ fn given_a_torn_tail_when_started_then_it_is_cut_and_offsets_go_on() {
         for ((what, _), (log, end)) in tails.iter().zip(&ends) {
             assert_eq!(len_of(log), *end, "{what}: the file is trimmed");
         }
-        with(broker.addr(), |c| async move {
+        with(broker.addr(), move |c| async move {
             for partition in 0..count {
                 assert_eq!(list_offset(&c, "torn", partition, -1).await.offset, 100);
                 assert_eq!(produce_ok(&c, "torn", partition, batch_of("100")).await, 100);
@@ -66,7 +66,7 @@ fn given_a_torn_tail_when_started_then_it_is_cut_and_offsets_go_on() {
 fn given_a_kill_while_loading_when_a_tail_is_torn_then_it_is_found() {
     let dir = data_dir();
     let broker = launch(dir.path()).start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         create_topic(&c, "many", 200, &[]).await;
         for n in 0..10 {
             produce_ok(&c, "many", 0, batch_of(&n.to_string())).await;
@@ -80,7 +80,7 @@ fn given_a_kill_while_loading_when_a_tail_is_torn_then_it_is_found() {
     scribble(&log, end, &[0x77; 40]);
     let broker = launch(dir.path()).start();
     assert_eq!(len_of(&log), end, "the tail is cut");
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         assert_eq!(produce_ok(&c, "many", 0, batch_of("10")).await, 10);
         assert_eq!(fetch_all(&c, "many", 0, 0).await.len(), 11);
     });
@@ -112,7 +112,7 @@ fn kill_while_loading(data_dir: &Path) {
 fn given_a_recovery_point_beyond_the_log_then_torn_tails_are_still_cut() {
     let dir = data_dir();
     let broker = launch(dir.path()).start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         create_topic(&c, "beyond", 1, &[]).await;
         for n in 0..20 {
             produce_ok(&c, "beyond", 0, batch_of(&n.to_string())).await;
@@ -130,7 +130,7 @@ fn given_a_recovery_point_beyond_the_log_then_torn_tails_are_still_cut() {
         scribble(&log, end, &[0x33; 100]);
         let broker = launch(dir.path()).start();
         assert_eq!(len_of(&log), end, "the tail is cut");
-        let latest = with(broker.addr(), |c| async move {
+        let latest = with(broker.addr(), move |c| async move {
             list_offset(&c, "beyond", 0, -1).await.offset
         });
         assert_eq!(latest, 20);
@@ -163,7 +163,7 @@ fn given_corrupt_indexes_after_any_stop_then_every_offset_and_time_is_found() {
         let launch = launch(dir.path()).set("log.segment.bytes=20000");
         let broker = launch.start();
         let partitions = faults.len() as i32 * 2;
-        with(broker.addr(), |c| async move {
+        with(broker.addr(), move |c| async move {
             create_topic(&c, "index", partitions, &[]).await;
             for partition in 0..partitions {
                 for n in 0..RECORDS {
@@ -189,7 +189,7 @@ fn given_corrupt_indexes_after_any_stop_then_every_offset_and_time_is_found() {
         }
         assert!(hit > faults.len() * 4, "{hit} index files were corrupted");
         let broker = launch.start();
-        with(broker.addr(), |c| async move {
+        with(broker.addr(), move |c| async move {
             for partition in 0..partitions {
                 assert_eq!(list_offset(&c, "index", partition, -1).await.offset, RECORDS);
                 for from in 0..RECORDS {

@@ -13,7 +13,7 @@ use highwater::protocol::{ApiKey, Records};
 fn given_a_long_poll_when_records_come_then_it_answers_with_them() {
     let dir = data_dir();
     let broker = launch(dir.path()).start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         create_topic(&c, "poll", 6, &[]).await;
         for partition in 0..6 {
             // All partitions, so some of them belong to other shards than the connection.
@@ -56,7 +56,7 @@ fn given_a_long_poll_when_records_come_then_it_answers_with_them() {
 fn given_every_version_of_produce_and_fetch_then_the_record_comes_back() {
     let dir = data_dir();
     let broker = launch(dir.path()).start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         let topic_id = create_topic(&c, "versions", 1, &[]).await.topic_id;
         let mut expected = 0;
         for version in ApiKey::Produce.decoded_versions() {
@@ -111,7 +111,7 @@ fn given_every_version_of_produce_and_fetch_then_the_record_comes_back() {
 fn given_byte_limits_then_whole_batches_are_returned_and_the_first_always_is() {
     let dir = data_dir();
     let broker = launch(dir.path()).start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         create_topic(&c, "limits", 1, &[]).await;
         let batch = batch_of(&"x".repeat(1000));
         let size = batch.len() as i32;
@@ -131,7 +131,7 @@ fn given_byte_limits_then_whole_batches_are_returned_and_the_first_always_is() {
 fn given_acks_1_alone_then_the_high_watermark_still_follows() {
     let dir = data_dir();
     let broker = launch(dir.path()).start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         for policy in ["all", "any", "none"] {
             let topic = format!("leader-{policy}");
             create_topic(&c, &topic, 1, &[("flush.on.ack", policy)]).await;
@@ -147,7 +147,7 @@ fn given_acks_1_alone_then_the_high_watermark_still_follows() {
 fn given_an_unknown_topic_when_metadata_names_it_then_it_is_created_only_if_allowed() {
     let dir = data_dir();
     let broker = launch(dir.path()).set("num.partitions=4").start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         let ask = |allow: bool, name: &str| MetadataRequest {
             topics: Some(vec![MetadataRequestTopic {
                 name: Some(text(name)),
@@ -172,7 +172,7 @@ fn given_an_unknown_topic_when_metadata_names_it_then_it_is_created_only_if_allo
 fn given_a_deleted_topic_then_it_is_gone_and_its_name_is_free() {
     let dir = data_dir();
     let broker = launch(dir.path()).start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         for version in ApiKey::DeleteTopics.decoded_versions() {
             create_topic(&c, "gone", 5, &[]).await;
             produce_ok(&c, "gone", 2, batch_of("old")).await;
@@ -199,7 +199,7 @@ fn given_a_deleted_topic_then_it_is_gone_and_its_name_is_free() {
     });
     broker.stop();
     let broker = launch(dir.path()).start();
-    with(broker.addr(), |c| async move {
+    with(broker.addr(), move |c| async move {
         let records = fetch_all(&c, "gone", 2, 0).await;
         assert_eq!(records, [(0, "new".to_string())]);
     });

@@ -158,14 +158,14 @@ impl Broker {
 
     /// SIGTERM, wait for the end, and insist that it was clean.
     pub fn stop(self) -> String {
-        let (status, stderr) = self.terminate();
+        let (status, stderr) = self.end_by("TERM");
         assert!(status.success(), "not a clean stop: {status}\n{stderr}");
         stderr
     }
 
-    /// SIGTERM and wait for the end.
-    pub fn terminate(mut self) -> (ExitStatus, String) {
-        self.signal("TERM");
+    /// Sends a signal and waits for the end.
+    pub fn end_by(mut self, signal: &str) -> (ExitStatus, String) {
+        self.signal(signal);
         let status = self.wait();
         let lines: Vec<String> = std::iter::from_fn(|| self.stderr.recv().ok()).collect();
         (status, lines.join("\n"))

@@ -112,10 +112,10 @@ impl BatchError {
     /// INVALID_RECORD for what was wrong from the start.
     pub fn error_code(&self) -> ErrorCode {
         match self {
+            BatchError::BadLength(_) | BatchError::BadCrc { .. } => ErrorCode::CorruptMessage,
+            // Kafka reads bytes that are no whole batch as no batch at all.
             BatchError::Incomplete { .. }
-            | BatchError::BadLength(_)
-            | BatchError::BadCrc { .. } => ErrorCode::CorruptMessage,
-            BatchError::Missing
+            | BatchError::Missing
             | BatchError::Trailing(_)
             | BatchError::BadMagic(_)
             | BatchError::UnknownCompression(_)
