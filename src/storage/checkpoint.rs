@@ -14,7 +14,7 @@
 //! What it is not: it does not write the data directory's checkpoint files.
 
 use super::leader_epochs::LEADER_EPOCH_FILE;
-use super::log::LogShared;
+use super::log::{LogShared, SealTask};
 use super::producer_snapshot;
 use super::segment::{Segment, SegmentPhase};
 use super::{CheckpointError, Log};
@@ -26,20 +26,27 @@ impl Log {
     /// may be recorded now.
     pub async fn checkpoint(&self) -> Result<i64, CheckpointError> {
         let log = &*self.0;
-        self.flush().await?;
-        let _io = log
-            .gate
-            .enter()
-            .await
-            .map_err(|_| CheckpointError::Closed)?;
-        let _side_files = log.side_files.acquire(1).await;
-        log.durable(log.seal().await)?;
-        let (point, holder) = {
+        let (point, holder, _guards) = loop {
+            self.flush_and_cut().await?;
+            let io = log
+                .gate
+                .enter()
+                .await
+                .map_err(|_| CheckpointError::Closed)?;
+            let side_files = log.side_files.acquire(1).await;
             let state = log.state.borrow();
             let point = state.flushed_offset;
+            // A snapshot at the end of a segment says that the segment is exact. One that
+            // rolled just now is not: cut it first.
+            if state.rolled_below(point) {
+                continue;
+            }
             let mut newest_first = state.segments.iter().rev();
-            (point, newest_first.find(|s| s.base_offset < point).cloned())
+            let holder = newest_first.find(|s| s.base_offset < point).cloned();
+            break (point, holder, (io, side_files));
         };
+        log.durable(log.seal().await)?;
+        log.seal_task.set(SealTask::Idle);
         if let Some(segment) = holder.filter(|s| s.phase() != SegmentPhase::Sealed) {
             log.durable(log.write_indexes(&segment, point).await)?;
         }
@@ -67,13 +74,33 @@ impl Log {
 }
 
 impl LogShared {
-    /// A checkpoint that failed leaves nobody knowing what its files hold: the log is
-    /// fenced, as after a failed flush.
+    /// Sorts the end of work on the files beside a segment. They are replaced whole, so
+    /// a failure leaves the old ones, and the work may be tried again; but a device
+    /// that failed is not trusted any more, and fences the log.
     fn durable<T>(&self, result: Result<T, IoError>) -> Result<T, CheckpointError> {
         result.map_err(|error| {
-            self.fence_off(error.clone().into());
+            if error.kind == IoErrorKind::Device {
+                self.fence_off(error.clone().into());
+            }
             error.into()
         })
+    }
+
+    /// Seals what was cut while nobody waits (see [`LogShared::seal`]).
+    pub(super) async fn seal_in_background(&self) {
+        let Ok(_io) = self.gate.enter().await else {
+            return;
+        };
+        let _side_files = self.side_files.acquire(1).await;
+        let sealed = self.durable(self.seal().await);
+        let task = match &sealed {
+            Ok(()) => SealTask::Idle,
+            Err(error) => {
+                tracing::warn!("sealing in {} failed: {error}", self.dir.path().display());
+                SealTask::Failed
+            }
+        };
+        self.seal_task.set(task);
     }
 
     /// The last files of a log that nobody uses any more. An append that was in flight
