@@ -19,11 +19,14 @@ pub(super) struct BatchHeader {
 }
 
 impl BatchHeader {
-    /// Reads the header at the start of `bytes`, which must hold
-    /// [`HEADER_BYTES`]. The error is a sentence.
+    /// Reads the header at the start of `bytes`. The error is a sentence.
     pub(super) fn parse(bytes: &[u8]) -> Result<BatchHeader, String> {
-        debug_assert!(bytes.len() >= HEADER_BYTES);
-        let header = ProtocolHeader::parse(bytes).map_err(|e| e.to_string())?;
+        let fields = ProtocolHeader::parse(bytes).map_err(|e| e.to_string())?;
+        BatchHeader::check(&fields)
+    }
+
+    /// Checks what no batch of a log can have. The error is a sentence.
+    pub(super) fn check(header: &ProtocolHeader) -> Result<BatchHeader, String> {
         let (base_offset, last_offset_delta) = (header.base_offset, header.last_offset_delta);
         let last_offset = base_offset.checked_add(i64::from(last_offset_delta));
         let (true, true, Some(last_offset)) =

@@ -14,7 +14,7 @@
 //! What it is not: it does not write the data directory's checkpoint files.
 
 use super::leader_epochs::LEADER_EPOCH_FILE;
-use super::log::LogShared;
+use super::log::{LogShared, SealTask};
 use super::producer_snapshot;
 use super::segment::{Segment, SegmentPhase};
 use super::{CheckpointError, Log};
@@ -46,6 +46,7 @@ impl Log {
             break (point, holder, (io, side_files));
         };
         log.durable(log.seal().await)?;
+        log.seal_task.set(SealTask::Idle);
         if let Some(segment) = holder.filter(|s| s.phase() != SegmentPhase::Sealed) {
             log.durable(log.write_indexes(&segment, point).await)?;
         }
@@ -73,13 +74,33 @@ impl Log {
 }
 
 impl LogShared {
-    /// A checkpoint that failed leaves nobody knowing what its files hold: the log is
-    /// fenced, as after a failed flush.
+    /// Sorts the end of work on the files beside a segment. They are replaced whole, so
+    /// a failure leaves the old ones, and the work may be tried again; but a device
+    /// that failed is not trusted any more, and fences the log.
     fn durable<T>(&self, result: Result<T, IoError>) -> Result<T, CheckpointError> {
         result.map_err(|error| {
-            self.fence_off(error.clone().into());
+            if error.kind == IoErrorKind::Device {
+                self.fence_off(error.clone().into());
+            }
             error.into()
         })
+    }
+
+    /// Seals what was cut while nobody waits (see [`LogShared::seal`]).
+    pub(super) async fn seal_in_background(&self) {
+        let Ok(_io) = self.gate.enter().await else {
+            return;
+        };
+        let _side_files = self.side_files.acquire(1).await;
+        let sealed = self.durable(self.seal().await);
+        let task = match &sealed {
+            Ok(()) => SealTask::Idle,
+            Err(error) => {
+                tracing::warn!("sealing in {} failed: {error}", self.dir.path().display());
+                SealTask::Failed
+            }
+        };
+        self.seal_task.set(task);
     }
 
     /// The last files of a log that nobody uses any more. An append that was in flight

@@ -15,7 +15,7 @@
 //! What it is not: callers do not learn how bytes were made durable, and it does not
 //! decide when to flush.
 
-use super::log::{LogShared, LogState};
+use super::log::{LogShared, LogState, SealTask};
 use super::segment::{Segment, SegmentPhase};
 use super::{FlushError, Log};
 use crate::runtime::{IoError, Queue, Rt, SyncSite};
@@ -159,20 +159,15 @@ impl Log {
 
     /// Has cut segments sealed in the background: nobody waits for their indexes.
     fn start_sealing(&self) {
-        let newest = self.0.state.borrow().newest_segments_in(SegmentPhase::Cut);
-        if newest.is_empty() || self.0.sealing.replace(true) {
-            return;
+        let cut = self.0.state.borrow().newest_segments_in(SegmentPhase::Cut);
+        if !cut.is_empty() && self.0.seal_task.get() == SealTask::Idle {
+            self.0.seal_task.set(SealTask::Running);
+            let log = self.clone();
+            let rt = self.0.storage.rt();
+            rt.spawn(Queue::Background, async move {
+                log.0.seal_in_background().await;
+            });
         }
-        let log = self.clone();
-        self.0.storage.rt().spawn(Queue::Background, async move {
-            if let Ok(_io) = log.0.gate.enter().await {
-                let _side_files = log.0.side_files.acquire(1).await;
-                if let Err(error) = log.0.seal().await {
-                    log.0.fence_off(error.into());
-                }
-            }
-            log.0.sealing.set(false);
-        });
     }
 
     fn request_flush(&self) {

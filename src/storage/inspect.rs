@@ -1,7 +1,19 @@
-//! Reading files of a log without opening the log, for `log dump` and `log verify`.
-//! (Signatures; the rest follows.)
+//! Reading the files of a log without opening the log, for `log dump` and `log verify`.
+//!
+//! It opens nothing for writing, creates nothing and takes no lock, so it may look at
+//! the files of a running broker (whose last segment then changes under it) and at
+//! those that Kafka wrote. Results are plain data; printing is the caller's.
+//!
+//! What it is not: it repairs nothing, and it reads no records, only batches.
 
-use crate::runtime::{IoError, Rt};
+use super::index::{OffsetIndex, TimeIndex};
+use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
+use super::log_files::{self, file_name, parse_name, LogFiles, INDEX, LOG, TIME_INDEX};
+use super::partition_dir::PartitionName;
+use super::producer_snapshot::{self, ProducerEntry};
+use super::scan::{BatchScanner, ScanStep, ScannedBatch};
+use super::LoadError;
+use crate::runtime::{Dir, File, IoError, IoErrorKind, OpenMode, Rt};
 use std::path::{Path, PathBuf};
 
 /// One batch of a segment, as its header has it.
@@ -46,6 +58,13 @@ pub struct Summary {
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The offset after the last batch; the base offset of an empty segment.
+    pub end_offset: i64,
+    /// Bytes behind the last batch that are all zeros: reserved, never written. Normal
+    /// in a partition's last segment unless the broker was stopped cleanly.
+    pub reserved_bytes: u64,
+    /// Offsets are missing between batches, as compaction leaves them.
+    pub has_gaps: bool,
     /// What was found wrong.
     pub problems: Vec<Problem>,
 }
@@ -55,15 +74,17 @@ pub struct Summary {
 pub struct Problem {
     /// The file.
     pub file: PathBuf,
-    /// Where in it, if the problem has a place.
+    /// Where in it, in bytes, if the problem has a place.
     pub position: Option<u64>,
     /// What is wrong, a sentence.
     pub detail: String,
 }
 
-/// What a directory of logs holds.
+/// What a partition's directory, or a data directory, holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerifyReport {
+    /// Partitions read.
+    pub partitions: u64,
     /// Segments read.
     pub segments: u64,
     /// Whole batches.
@@ -76,31 +97,527 @@ pub struct VerifyReport {
     pub problems: Vec<Problem>,
 }
 
-/// Why a file could not be inspected at all.
+/// Why something could not be inspected at all.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum InspectError {
     /// The file system refused.
     #[error("cannot be inspected: {0}")]
     Io(#[from] IoError),
-    /// Not a file of a log.
-    #[error("{} is no file of a log: expected <20 digits>.log, .index, .timeindex or .snapshot", path.display())]
-    NotALogFile {
+    /// Not a file of the kind asked for.
+    #[error("{} is not named like a log's file, <20 digits>.{expected}", path.display())]
+    Name {
+        /// The path.
+        path: PathBuf,
+        /// The extension expected.
+        expected: &'static str,
+    },
+    /// Neither a partition's directory nor a data directory.
+    #[error(
+        "{} holds no segments and no partitions' directories; name a data directory (log.dirs) or \
+         a directory <topic>-<partition> in it",
+        path.display()
+    )]
+    NoLogs {
         /// The path.
         path: PathBuf,
     },
 }
 
-/// Reads the batches of a `.log` file in order.
+/// Reads the batches of a `.log` file in order. A batch with a wrong checksum is given
+/// to `on_batch` too; bytes that are no batch end the reading.
 pub async fn dump_segment(
     rt: &Rt,
     path: &Path,
-    on_batch: impl FnMut(BatchInfo),
+    mut on_batch: impl FnMut(BatchInfo),
 ) -> Result<Summary, InspectError> {
-    todo!()
+    let (file, base) = open(rt, path, LOG).await?;
+    let mut segment = SegmentReading::new(base, path);
+    segment
+        .run(rt, &file, |batch| on_batch(BatchInfo::from(batch)))
+        .await
 }
 
-/// Reads every segment and every file beside it in a partition's directory, or in
-/// all partitions' directories of a data directory. Changes nothing.
-pub async fn verify_dir(rt: &Rt, path: &Path) -> Result<VerifyReport, InspectError> {
-    todo!()
+/// Reads an `.index` file: (last offset of a batch, position of its start).
+pub async fn dump_offset_index(rt: &Rt, path: &Path) -> Result<IndexDump<u32>, InspectError> {
+    let (file, base) = open(rt, path, INDEX).await?;
+    let bytes = read_whole(&file).await?;
+    Ok(match OffsetIndex::decode(base, &bytes) {
+        Ok(index) => IndexDump {
+            entries: index.iter().collect(),
+            problem: None,
+        },
+        Err(error) => IndexDump::broken(path, error.to_string()),
+    })
 }
+
+/// Reads a `.timeindex` file: (timestamp, offset).
+pub async fn dump_time_index(rt: &Rt, path: &Path) -> Result<IndexDump<i64>, InspectError> {
+    let (file, base) = open(rt, path, TIME_INDEX).await?;
+    let bytes = read_whole(&file).await?;
+    Ok(match TimeIndex::decode(base, &bytes) {
+        Ok(index) => IndexDump {
+            entries: index.iter().collect(),
+            problem: None,
+        },
+        Err(error) => IndexDump::broken(path, error.to_string()),
+    })
+}
+
+/// Reads a `.snapshot` file.
+pub async fn dump_snapshot(
+    rt: &Rt,
+    path: &Path,
+) -> Result<Result<Vec<ProducerEntry>, Problem>, InspectError> {
+    let (file, _) = open(rt, path, log_files::SNAPSHOT).await?;
+    let bytes = read_whole(&file).await?;
+    Ok(producer_snapshot::decode(&bytes).map_err(|e| Problem::of(path, e)))
+}
+
+/// The entries of an index file, or why there are none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexDump<T> {
+    /// The entries in order.
+    pub entries: Vec<(i64, T)>,
+    /// The file cannot be used as it is.
+    pub problem: Option<Problem>,
+}
+
+/// Reads every segment and every file beside it in a partition's directory, or in all
+/// partitions' directories of a data directory.
+pub async fn verify_dir(rt: &Rt, path: &Path) -> Result<VerifyReport, InspectError> {
+    let dir = rt.dir(path);
+    let mut report = VerifyReport::default();
+    let entries = dir.list().await?;
+    let is_log = |name: &str| matches!(parse_name(name), Some((_, LOG)));
+    if entries.iter().any(|e| !e.is_dir && is_log(&e.name)) {
+        verify_partition(rt, &dir, &mut report).await?;
+        return Ok(report);
+    }
+    for entry in entries.iter().filter(|e| e.is_dir) {
+        if PartitionName::parse(&entry.name).is_some() {
+            verify_partition(rt, &dir.subdir(&entry.name), &mut report).await?;
+        }
+    }
+    match report.partitions {
+        0 => Err(InspectError::NoLogs {
+            path: path.to_owned(),
+        }),
+        _ => Ok(report),
+    }
+}
+
+async fn verify_partition(
+    rt: &Rt,
+    dir: &Dir,
+    report: &mut VerifyReport,
+) -> Result<(), InspectError> {
+    report.partitions += 1;
+    let files = LogFiles::list(dir).await?;
+    let last = files.segments.keys().next_back().copied();
+    let mut previous: Option<Summary> = None;
+    for (base, segment_files) in &files.segments {
+        let path = dir.path().join(file_name(*base, LOG));
+        let file = dir.open(&file_name(*base, LOG), OpenMode::Read).await?;
+        let is_last = Some(*base) == last;
+        let mut check = IndexCheck::read(dir, *base, is_last, segment_files).await?;
+        let mut summary = SegmentReading::new(*base, &path)
+            .run(rt, &file, |batch| check.on_batch(batch))
+            .await?;
+        check.finish();
+        summary.problems.append(&mut check.problems);
+        if summary.reserved_bytes > 0 && !is_last {
+            let position = Some(summary.bytes);
+            let detail = "zeros behind the last batch of a segment that is not the last one";
+            summary.problems.push(Problem {
+                file: path.clone(),
+                position,
+                detail: detail.to_owned(),
+            });
+        }
+        if let Some(previous) = &previous {
+            let compacted = previous.has_gaps || summary.has_gaps;
+            let end = previous.end_offset;
+            if end > *base || (end < *base && !compacted) {
+                let detail = format!("the segment before ends at offset {end}, not at {base}");
+                summary.problems.push(Problem::of(&path, detail));
+            }
+        }
+        report.segments += 1;
+        report.batches += summary.batches;
+        report.records += summary.records;
+        report.bytes += summary.bytes;
+        report.problems.append(&mut summary.problems);
+        previous = Some(summary);
+    }
+    verify_small_files(dir, &files, report).await
+}
+
+async fn verify_small_files(
+    dir: &Dir,
+    files: &LogFiles,
+    report: &mut VerifyReport,
+) -> Result<(), InspectError> {
+    for offset in &files.snapshots {
+        let name = producer_snapshot::file_name(*offset);
+        let bytes = dir.read_small(&name, SMALL_FILE_BYTES_MAX).await?;
+        if let Err(error) = producer_snapshot::decode(&bytes) {
+            let path = dir.path().join(&name);
+            report.problems.push(Problem::of(&path, error));
+        }
+    }
+    for name in files.stray_names() {
+        let path = dir.path().join(name);
+        let detail =
+            "left by an operation that did not end; the next start removes or completes it";
+        report.problems.push(Problem::of(&path, detail));
+    }
+    let path = dir.path().join(LEADER_EPOCH_FILE);
+    match dir
+        .read_small(LEADER_EPOCH_FILE, SMALL_FILE_BYTES_MAX)
+        .await
+    {
+        Ok(bytes) => {
+            if let Err(error) = LeaderEpochs::parse(&bytes) {
+                report.problems.push(Problem::of(&path, error));
+            }
+        }
+        Err(e) if e.kind == IoErrorKind::NotFound => {}
+        Err(e) => return Err(e.into()),
+    }
+    Ok(())
+}
+
+/// The reading of one segment.
+struct SegmentReading<'a> {
+    path: &'a Path,
+    summary: Summary,
+    epoch: i32,
+}
+
+impl<'a> SegmentReading<'a> {
+    fn new(base: i64, path: &'a Path) -> SegmentReading<'a> {
+        SegmentReading {
+            path,
+            summary: Summary {
+                end_offset: base,
+                ..Summary::default()
+            },
+            epoch: -1,
+        }
+    }
+
+    async fn run(
+        &mut self,
+        rt: &Rt,
+        file: &File,
+        mut on_batch: impl FnMut(&ScannedBatch),
+    ) -> Result<Summary, InspectError> {
+        let size = file.size().await?;
+        let mut scanner = BatchScanner::new(rt, file, 0, size);
+        loop {
+            match scanner.next().await? {
+                ScanStep::End => break,
+                ScanStep::Batch(batch) => {
+                    self.add(&batch);
+                    on_batch(&batch);
+                }
+                ScanStep::Bad(bad) => {
+                    if bad.zeros && is_zero(rt, file, bad.position, size).await? {
+                        self.summary.reserved_bytes = size - bad.position;
+                    } else {
+                        self.problem(bad.position, bad.detail);
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(std::mem::take(&mut self.summary))
+    }
+
+    fn add(&mut self, batch: &ScannedBatch) {
+        let header = &batch.header;
+        if !batch.crc_valid {
+            let detail = "the batch's CRC does not match its content";
+            self.problem(batch.position, detail.to_owned());
+        }
+        let end = self.summary.end_offset;
+        if header.base_offset < end {
+            let detail = format!(
+                "a batch starts at offset {}, below {end}",
+                header.base_offset
+            );
+            self.problem(batch.position, detail);
+        }
+        self.summary.has_gaps |= header.base_offset > end;
+        if header.leader_epoch < self.epoch {
+            let detail = format!(
+                "a batch of leader epoch {} follows one of {}",
+                header.leader_epoch, self.epoch
+            );
+            self.problem(batch.position, detail);
+        }
+        self.epoch = self.epoch.max(header.leader_epoch);
+        self.summary.end_offset = header.last_offset.saturating_add(1).max(end);
+        self.summary.batches += 1;
+        self.summary.records += batch.fields.record_count.max(0) as u64;
+        self.summary.bytes += u64::from(header.len);
+    }
+
+    fn problem(&mut self, position: u64, detail: String) {
+        self.summary.problems.push(Problem {
+            file: self.path.to_owned(),
+            position: Some(position),
+            detail,
+        });
+    }
+}
+
+/// Holds a segment's indexes against its batches as they are read.
+struct IndexCheck {
+    index_path: PathBuf,
+    time_index_path: PathBuf,
+    /// Entries not yet met, in order.
+    entries: std::vec::IntoIter<(i64, u32)>,
+    next: Option<(i64, u32)>,
+    times: std::vec::IntoIter<(i64, i64)>,
+    next_time: Option<(i64, i64)>,
+    timestamp_max: i64,
+    problems: Vec<Problem>,
+}
+
+impl IndexCheck {
+    /// Reads both indexes. The last segment may have none, or one that Kafka reserved
+    /// space in (zeros behind the entries).
+    async fn read(
+        dir: &Dir,
+        base: i64,
+        is_last: bool,
+        files: &log_files::SegmentFiles,
+    ) -> Result<IndexCheck, InspectError> {
+        let mut check = IndexCheck {
+            index_path: dir.path().join(file_name(base, INDEX)),
+            time_index_path: dir.path().join(file_name(base, TIME_INDEX)),
+            entries: Vec::new().into_iter(),
+            next: None,
+            times: Vec::new().into_iter(),
+            next_time: None,
+            timestamp_max: -1,
+            problems: Vec::new(),
+        };
+        if let Some(bytes) = check
+            .used(dir, base, INDEX, files.index_bytes, is_last)
+            .await?
+        {
+            match OffsetIndex::decode(base, &bytes) {
+                Ok(index) => check.entries = index.iter().collect::<Vec<_>>().into_iter(),
+                Err(e) => check.problems.push(Problem::of(&check.index_path, e)),
+            }
+        }
+        let stored = files.time_index_bytes;
+        if let Some(bytes) = check.used(dir, base, TIME_INDEX, stored, is_last).await? {
+            match TimeIndex::decode(base, &bytes) {
+                Ok(index) => check.times = index.iter().collect::<Vec<_>>().into_iter(),
+                Err(e) => check.problems.push(Problem::of(&check.time_index_path, e)),
+            }
+        }
+        check.next = check.entries.next();
+        check.next_time = check.times.next();
+        Ok(check)
+    }
+
+    /// An index file's bytes; `None` if it is not there, which only the last segment's
+    /// may.
+    async fn used(
+        &mut self,
+        dir: &Dir,
+        base: i64,
+        extension: &'static str,
+        stored_bytes: Option<u64>,
+        is_last: bool,
+    ) -> Result<Option<bytes::Bytes>, InspectError> {
+        let name = file_name(base, extension);
+        if stored_bytes.is_none() {
+            if !is_last {
+                let path = dir.path().join(&name);
+                let problem = Problem::of(&path, "missing; it is rebuilt when needed");
+                self.problems.push(problem);
+            }
+            return Ok(None);
+        }
+        let file = dir.open(&name, OpenMode::Read).await?;
+        let bytes = read_whole(&file).await?;
+        let entry_bytes = match extension {
+            TIME_INDEX => TimeIndex::ENTRY_BYTES,
+            _ => OffsetIndex::ENTRY_BYTES,
+        };
+        let used = used_bytes(&bytes, entry_bytes, is_last);
+        Ok(Some(bytes.slice(..used)))
+    }
+
+    fn on_batch(&mut self, batch: &ScannedBatch) {
+        let header = &batch.header;
+        while let Some((offset, position)) = self.next {
+            if u64::from(position) > batch.position {
+                break;
+            }
+            if u64::from(position) < batch.position || offset != header.last_offset {
+                self.index_problem(offset, position);
+            }
+            self.next = self.entries.next();
+        }
+        while let Some((timestamp, offset)) = self.next_time {
+            if offset >= header.last_offset {
+                break;
+            }
+            self.time_problem(timestamp, offset);
+        }
+        self.timestamp_max = self.timestamp_max.max(header.max_timestamp);
+        while let Some((timestamp, offset)) = self.next_time {
+            if offset > header.last_offset {
+                break;
+            }
+            if timestamp < self.timestamp_max {
+                self.time_problem(timestamp, offset);
+                continue;
+            }
+            self.next_time = self.times.next();
+        }
+    }
+
+    fn finish(&mut self) {
+        while let Some((offset, position)) = self.next {
+            self.index_problem(offset, position);
+            self.next = self.entries.next();
+        }
+        while let Some((timestamp, offset)) = self.next_time {
+            self.time_problem(timestamp, offset);
+        }
+    }
+
+    fn index_problem(&mut self, offset: i64, position: u32) {
+        let detail = format!(
+            "the entry for offset {offset} points at byte {position}, where no batch with that \
+             last offset starts"
+        );
+        self.problems.push(Problem::of(&self.index_path, detail));
+    }
+
+    fn time_problem(&mut self, timestamp: i64, offset: i64) {
+        let detail = format!(
+            "the entry of timestamp {timestamp} and offset {offset} does not hold for the batches \
+             up to it"
+        );
+        self.problems
+            .push(Problem::of(&self.time_index_path, detail));
+        self.next_time = self.times.next();
+    }
+}
+
+impl From<&ScannedBatch> for BatchInfo {
+    fn from(batch: &ScannedBatch) -> BatchInfo {
+        let fields = &batch.fields;
+        BatchInfo {
+            position: batch.position,
+            len: batch.header.len,
+            base_offset: fields.base_offset,
+            last_offset: batch.header.last_offset,
+            leader_epoch: fields.leader_epoch,
+            attributes: fields.attributes.0,
+            base_timestamp: fields.base_timestamp,
+            max_timestamp: fields.max_timestamp,
+            producer_id: fields.producer_id,
+            producer_epoch: fields.producer_epoch,
+            base_sequence: fields.base_sequence,
+            records: fields.record_count,
+            crc: fields.crc,
+            crc_valid: batch.crc_valid,
+        }
+    }
+}
+
+impl From<LoadError> for InspectError {
+    fn from(error: LoadError) -> InspectError {
+        match error {
+            LoadError::Io(error) => error.into(),
+            other => unreachable!("listing files only meets the file system: {other}"),
+        }
+    }
+}
+
+impl Problem {
+    fn of(path: &Path, detail: impl ToString) -> Problem {
+        Problem {
+            file: path.to_owned(),
+            position: None,
+            detail: detail.to_string(),
+        }
+    }
+}
+
+impl<T> IndexDump<T> {
+    fn broken(path: &Path, detail: String) -> IndexDump<T> {
+        IndexDump {
+            entries: Vec::new(),
+            problem: Some(Problem::of(path, detail)),
+        }
+    }
+}
+
+/// Opens `<20 digits>.<extension>` for reading; its offset.
+async fn open(rt: &Rt, path: &Path, expected: &'static str) -> Result<(File, i64), InspectError> {
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
+    let offset = match parse_name(name) {
+        Some((offset, extension)) if extension == expected => offset,
+        _ => {
+            return Err(InspectError::Name {
+                path: path.to_owned(),
+                expected,
+            })
+        }
+    };
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let file = rt.dir(parent).open(name, OpenMode::Read).await?;
+    Ok((file, offset))
+}
+
+/// Reads a file of bounded size.
+async fn read_whole(file: &File) -> Result<bytes::Bytes, InspectError> {
+    let size = file.size().await?;
+    if size > SMALL_FILE_BYTES_MAX {
+        let detail = format!("it has {size} bytes, more than any index or snapshot");
+        let kind = IoErrorKind::Other;
+        return Err(IoError::new("read", file.path(), kind, detail).into());
+    }
+    Ok(file.read_at(0, size as usize).await?)
+}
+
+/// Whether the file holds nothing but zeros from `from` to `to`.
+async fn is_zero(rt: &Rt, file: &File, from: u64, to: u64) -> Result<bool, InspectError> {
+    let mut at = from;
+    while at < to {
+        let bytes = file.read_at(at, (to - at).min(1 << 20) as usize).await?;
+        if bytes.iter().any(|b| *b != 0) {
+            return Ok(false);
+        }
+        if bytes.is_empty() {
+            break;
+        }
+        at += bytes.len() as u64;
+        rt.yield_if_needed().await;
+    }
+    Ok(true)
+}
+
+/// The bytes of an index without the zeros that Kafka reserves in the last one.
+fn used_bytes(bytes: &[u8], entry_bytes: usize, is_last: bool) -> usize {
+    match bytes.iter().rposition(|b| *b != 0) {
+        Some(last) if is_last => (last + 1).next_multiple_of(entry_bytes).min(bytes.len()),
+        None if is_last => 0,
+        _ => bytes.len(),
+    }
+}
+
+const SMALL_FILE_BYTES_MAX: u64 = 256 << 20;

@@ -119,8 +119,7 @@ pub(super) struct LogShared {
     pub(super) gate: IoGate,
     /// Held by whoever writes the files beside a segment: one at a time.
     pub(super) side_files: Budget,
-    /// A task is sealing.
-    pub(super) sealing: Cell<bool>,
+    pub(super) seal_task: Cell<SealTask>,
     /// Told when a flush of this log ended, or the log closed.
     pub(super) flush_ended: Event,
     pub(super) read_ahead: ReadAhead,
@@ -142,6 +141,17 @@ pub(super) struct LogState {
     pub(super) closing: bool,
     pub(super) flush_turn: FlushTurn,
     pub(super) epochs: LeaderEpochs,
+}
+
+/// The task that seals in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SealTask {
+    /// None runs.
+    Idle,
+    /// One runs, or waits for its turn.
+    Running,
+    /// The last one failed. The next checkpoint tries again.
+    Failed,
 }
 
 /// What a load found, for [`Log::assemble`].
@@ -287,7 +297,7 @@ impl Log {
             name_unsynced: Cell::new(false),
             gate: IoGate::new(),
             side_files: Budget::new(1),
-            sealing: Cell::new(false),
+            seal_task: Cell::new(SealTask::Idle),
             flush_ended: Event::new(),
             read_ahead: ReadAhead::new(),
             storage,

@@ -145,6 +145,11 @@ impl LogFiles {
             .filter_map(|s| s.base_offset)
     }
 
+    /// The names of files that an interrupted operation left.
+    pub(super) fn stray_names(&self) -> impl Iterator<Item = &str> {
+        self.strays.iter().map(|s| s.name.as_str())
+    }
+
     /// The base offset of the segment after the one at `base`.
     pub(super) fn base_after(&self, base: i64) -> Option<i64> {
         self.segments.range(base + 1..).next().map(|(b, _)| *b)

@@ -9,6 +9,7 @@
 
 use super::batch::{BatchHeader, HEADER_BYTES};
 use super::index::{OffsetIndex, TimeIndex};
+use crate::protocol::batch::BatchHeader as ProtocolHeader;
 use crate::runtime::{File, IoError, Rt};
 use bytes::Bytes;
 
@@ -38,9 +39,9 @@ pub(super) enum ScanStep {
 pub(super) struct ScannedBatch {
     pub(super) position: u64,
     pub(super) header: BatchHeader,
-    /// The CRC stored.
-    pub(super) crc: u32,
-    /// Whether it is that of the content.
+    /// All fields of the header.
+    pub(super) fields: ProtocolHeader,
+    /// Whether the CRC stored is that of the content.
     pub(super) crc_valid: bool,
 }
 
@@ -86,7 +87,11 @@ impl<'a> BatchScanner<'a> {
         if head.len() < HEADER_BYTES {
             return bad(format!("{} bytes are no batch", head.len()), zeros);
         }
-        let header = match BatchHeader::parse(&head) {
+        let fields = match ProtocolHeader::parse(&head) {
+            Ok(fields) => fields,
+            Err(error) => return bad(error.to_string(), zeros),
+        };
+        let header = match BatchHeader::check(&fields) {
             Ok(header) => header,
             Err(detail) => return bad(detail, zeros),
         };
@@ -98,16 +103,15 @@ impl<'a> BatchScanner<'a> {
                 false,
             );
         }
-        let crc = u32::from_be_bytes([head[17], head[18], head[19], head[20]]);
         let crc_valid = match self.crc(position + CRC_FROM, position + len).await? {
-            Some(computed) => computed == crc,
+            Some(computed) => computed == fields.crc,
             None => return bad("the file became shorter while it was read".into(), false),
         };
         self.position = position + len;
         Ok(ScanStep::Batch(ScannedBatch {
             position,
             header,
-            crc,
+            fields,
             crc_valid,
         }))
     }

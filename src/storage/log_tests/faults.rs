@@ -210,3 +210,38 @@ fn batches_out_of_order_are_refused_without_harm() {
         assert_eq!(log.end_offset(), 2);
     });
 }
+
+#[test]
+fn a_checkpoint_without_space_may_be_tried_again() {
+    for site in [
+        SyncSite::Index,
+        SyncSite::EpochCheckpoint,
+        SyncSite::ProducerSnapshot,
+    ] {
+        let world = World::new(9);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let config = LogConfig {
+                segment_bytes: 4_000,
+                ..LogConfig::default()
+            };
+            let log = create(&rt, DIR, limits(), config).await;
+            append_one(&log).await.unwrap();
+            append_one(&log).await.unwrap();
+            // Both the sealing in the background and the checkpoint meet it.
+            node.disk().fail_syncs(Some(site), ENOSPC);
+            log.flush().await.unwrap();
+            rt.sleep(Duration::from_millis(100)).await;
+            assert_eq!(node.disk().faults_fired(), 1, "{site:?}");
+            let error = log.checkpoint().await.unwrap_err();
+            assert!(matches!(error, CheckpointError::Io(_)), "{error}");
+            assert_eq!(log.recovery_point(), 0);
+            append_one(&log).await.unwrap();
+            log.flush().await.unwrap();
+            node.disk().clear_faults();
+            assert_eq!(log.checkpoint().await.unwrap(), 3);
+            assert_eq!(log.close().await.unwrap(), 3);
+        });
+    }
+}

@@ -84,7 +84,7 @@ pub(super) fn run(seed: u64, disabled: Option<SyncSite>) -> Checked<Tally> {
         node.disk().disable_sync(site);
     }
     let config = LogConfig {
-        segment_bytes: 8_000 + world.random_below(60_000) as u32,
+        segment_bytes: 8_000 + world.random_below(150_000) as u32,
         index_interval_bytes: [0, 500, 4_096][world.random_below(3) as usize],
         ..LogConfig::default()
     };
@@ -165,6 +165,10 @@ async fn live(
     to_clean_stop: bool,
 ) -> Checked<()> {
     let (data_dir, log) = open_and_check(&rt, &model, config).await?;
+    if !to_clean_stop && draw(&rt, 5) == 0 {
+        // The life ends right after the load.
+        return Ok(());
+    }
     let mut steps = 0;
     loop {
         steps += 1;
@@ -191,7 +195,18 @@ async fn live(
                 let (appended, checkpointed) = both.await;
                 appended.and(checkpointed)?;
             }
-            15 if draw(&rt, 3) == 0 => truncate(&rt, &log, &model).await?,
+            15 if draw(&rt, 4) == 0 => truncate(&rt, &log, &model).await?,
+            15 if draw(&rt, 4) == 0 => {
+                // The life ends during the truncation, or right after it.
+                let cutting = (rt.clone(), log.clone(), model.clone());
+                rt.spawn(Queue::Latency, async move {
+                    let (rt, log, model) = cutting;
+                    let cut = truncate(&rt, &log, &model).await;
+                    cut.expect("no fault was injected");
+                });
+                rt.sleep(Duration::from_micros(draw(&rt, 60_000))).await;
+                return Ok(());
+            }
             16 => model.borrow_mut().epoch += 1,
             17 => check_content(&log, &model, 1 + draw(&rt, 40_000) as usize).await?,
             _ => rt.sleep(Duration::from_micros(draw(&rt, 300))).await,
@@ -518,8 +533,8 @@ impl Model {
     fn next_batch(&mut self, rt: &Rt) -> LogBatch {
         let records = 1 + draw(rt, 5);
         let value_bytes = match draw(rt, 12) {
-            0 => draw(rt, 6_000),
-            1..=3 => draw(rt, 1_500),
+            0 => draw(rt, 2_300),
+            1..=3 => draw(rt, 1_000),
             _ => draw(rt, 100),
         };
         self.unique += 1;
@@ -557,4 +572,4 @@ fn limits(rt: &Rt) -> StorageLimits {
     }
 }
 
-const BATCH_BYTES_MAX: u64 = 32 << 10;
+const BATCH_BYTES_MAX: u64 = 12 << 10;
