@@ -1,7 +1,9 @@
 //! The real binary's command line: what it prints, where, and with which exit code.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use highwater::protocol::batch::BatchBuilder;
 
 /// Exit code of a failed command.
 const FAILED: Option<i32> = Some(1);
@@ -162,6 +164,144 @@ fn the_environment_is_read() {
     assert!(
         stderr.ends_with(" or directives like info,highwater::storage=debug\n"),
         "{stderr}"
+    );
+}
+
+/// A partition's directory with one segment of two batches.
+fn partition() -> (tempfile::TempDir, PathBuf) {
+    let dir = temporary();
+    let partition = dir.path().join("topic-0");
+    std::fs::create_dir(&partition).unwrap();
+    let mut first = BatchBuilder::new();
+    first.push(1000, Some(b"key"), Some(b"one"));
+    first.push(1001, None, Some(b"two"));
+    let mut second = BatchBuilder::new().base_offset(2);
+    second.push(1002, None, Some(b"three"));
+    let bytes = [first.build(), second.build()].concat();
+    let segment = partition.join("00000000000000000000.log");
+    std::fs::write(&segment, bytes).unwrap();
+    (dir, segment)
+}
+
+#[test]
+fn log_dump_prints_a_line_for_each_batch_and_each_record() {
+    let (_dir, segment) = partition();
+    let folder = text(segment.parent().unwrap());
+    for path in [text(&segment), folder] {
+        let output = highwater(&["log", "dump", path]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let printed = stdout(&output);
+        assert_eq!(
+            printed.lines().next(),
+            Some(format!("Dumping {}", text(&segment)).as_str())
+        );
+        let batches = printed
+            .lines()
+            .filter(|line| line.starts_with("baseOffset: "));
+        assert_eq!(batches.count(), 2, "{printed}");
+        assert!(
+            printed.contains("baseOffset: 0 lastOffset: 1 count: 2 "),
+            "{printed}"
+        );
+        assert!(printed.contains("\n2 batches, 3 records, "), "{printed}");
+        assert!(!printed.contains("payload"), "{printed}");
+    }
+    let output = highwater(&["log", "dump", folder, "--records"]);
+    let printed = stdout(&output);
+    let records: Vec<&str> = printed
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .collect();
+    assert_eq!(records.len(), 3, "{printed}");
+    assert!(records[0].ends_with(" key: key payload: one"), "{printed}");
+    assert!(
+        records[2].starts_with("| offset: 2 CreateTime: 1002 "),
+        "{printed}"
+    );
+}
+
+#[test]
+fn log_verify_says_that_a_good_log_has_no_problems() {
+    let empty = temporary();
+    let output = highwater(&["log", "verify", text(empty.path())]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let nothing = "0 segments, 0 batches, 0 records, 0 bytes, no problems";
+    assert_eq!(
+        stdout(&output),
+        format!("{}: {nothing}\n", text(empty.path()))
+    );
+
+    let (dir, segment) = partition();
+    let folder = text(segment.parent().unwrap());
+    let output = highwater(&["log", "verify", folder]);
+    assert!(
+        output.status.success(),
+        "{}{}",
+        stdout(&output),
+        stderr(&output)
+    );
+    assert!(
+        stdout(&output).contains("1 segment, 2 batches, 3 records, "),
+        "{}",
+        stdout(&output)
+    );
+    let output = highwater(&["log", "verify", text(dir.path())]);
+    assert!(
+        stdout(&output).contains("1 segment, 2 batches, 3 records, "),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn log_tools_fail_when_a_byte_is_wrong_and_say_where() {
+    let (_dir, segment) = partition();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    for command in ["dump", "verify"] {
+        let output = highwater(&["log", command, text(segment.parent().unwrap())]);
+        assert_eq!(
+            output.status.code(),
+            FAILED,
+            "{command}: {}",
+            stdout(&output)
+        );
+        let stderr = stderr(&output);
+        assert!(stderr.contains(text(&segment)), "{command}: {stderr}");
+        assert!(
+            stderr.ends_with("highwater: 1 problem was found\n"),
+            "{command}: {stderr}"
+        );
+    }
+}
+
+#[test]
+fn log_tools_fail_on_what_is_not_there() {
+    let dir = temporary();
+    let missing = dir.path().join("missing");
+    assert_fails_with(
+        &highwater(&["log", "verify", text(&missing)]),
+        &format!("there is no directory {}", text(&missing)),
+    );
+    assert_fails_with(
+        &highwater(&["log", "dump", text(dir.path())]),
+        &format!(
+            "there is no .log file in {}; name a partition's directory",
+            text(dir.path())
+        ),
+    );
+    let output = highwater(&[
+        "log",
+        "dump",
+        text(&missing.join("00000000000000000000.log")),
+    ]);
+    assert_eq!(output.status.code(), FAILED);
+    assert!(
+        stderr(&output).contains("No such file"),
+        "{}",
+        stderr(&output)
     );
 }
 

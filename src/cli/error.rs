@@ -5,12 +5,16 @@ use std::path::{Path, PathBuf};
 
 use crate::config::ConfigError;
 use crate::observe::LogError;
+use crate::runtime::native::StartError;
 use crate::runtime::IoError;
 use crate::storage::inspect::InspectError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
+    /// The broker did not start, or did not stop cleanly.
+    #[error(transparent)]
+    Serve(#[from] crate::server::ServeError),
     /// A setting cannot be used.
     #[error("{0}")]
     Config(#[from] ConfigError),
@@ -28,6 +32,9 @@ pub enum CliError {
     /// An environment variable is not text.
     #[error("environment variable {0} is not UTF-8")]
     Variable(String),
+    /// The executor of a tool cannot be started.
+    #[error("{0}")]
+    Start(#[from] StartError),
     /// A directory cannot be looked at.
     #[error("cannot {0}")]
     Io(#[from] IoError),

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
+use super::records::RecordPrinter;
 use super::CliError;
-use crate::runtime::Rt;
+use crate::runtime::{native, Rt};
 use crate::storage::inspect::{self, BatchInfo, Problem, Summary, VerifyReport};
 
 /// The commands below `log`.
@@ -21,6 +22,9 @@ pub(super) enum LogCommand {
         /// A .log file, or a partition's directory.
         #[arg(value_name = "FILE|DIR")]
         path: PathBuf,
+        /// Print every record too, its key and value escaped.
+        #[arg(long)]
+        records: bool,
     },
     /// Check everything in partition directories or whole data directories.
     Verify {
@@ -32,13 +36,13 @@ pub(super) enum LogCommand {
 
 pub(super) fn run(command: &LogCommand) -> Result<(), CliError> {
     let problems = match command {
-        LogCommand::Dump { path } => {
-            let path = path.clone();
-            super::executor::run(|rt| async move { dump(&rt, &path).await })?
+        LogCommand::Dump { path, records } => {
+            let (path, records) = (path.clone(), *records);
+            native::run(move |rt| async move { dump(&rt, &path, records).await })??
         }
         LogCommand::Verify { dirs } => {
             let dirs = dirs.clone();
-            super::executor::run(|rt| async move { verify(&rt, &dirs).await })?
+            native::run(move |rt| async move { verify(&rt, &dirs).await })??
         }
     };
     match problems {
@@ -49,15 +53,23 @@ pub(super) fn run(command: &LogCommand) -> Result<(), CliError> {
 }
 
 /// Prints a segment's batches, or those of all segments of a directory. Returns how many problems there are.
-async fn dump(rt: &Rt, path: &Path) -> Result<usize, CliError> {
+async fn dump(rt: &Rt, path: &Path, records: bool) -> Result<usize, CliError> {
     let mut out = BufWriter::new(io::stdout());
     let mut problems = 0;
     for segment in segments(rt, path).await? {
         writeln!(out, "Dumping {}", segment.display())?;
+        let unreadable = |error| CliError::Read {
+            path: segment.clone(),
+            error,
+        };
+        let mut printer = match records {
+            true => Some(RecordPrinter::open(&segment).map_err(unreadable)?),
+            false => None,
+        };
         let mut written = Ok(());
         let summary = inspect::dump_segment(rt, &segment, |batch| {
             if written.is_ok() {
-                written = writeln!(out, "{}", BatchLine(&batch));
+                written = print_batch(&mut out, printer.as_mut(), &batch);
             }
         })
         .await;
@@ -69,6 +81,15 @@ async fn dump(rt: &Rt, path: &Path) -> Result<usize, CliError> {
     }
     out.flush()?;
     Ok(problems)
+}
+
+fn print_batch(
+    out: &mut impl Write,
+    printer: Option<&mut RecordPrinter>,
+    batch: &BatchInfo,
+) -> io::Result<()> {
+    writeln!(out, "{}", BatchLine(batch))?;
+    printer.map_or(Ok(()), |printer| printer.print(out, batch))
 }
 
 /// The file itself, or the segments of a directory in the order of their offsets.

@@ -7,8 +7,8 @@
 
 mod config;
 mod error;
-mod executor;
 mod log;
+mod records;
 mod serve;
 
 use std::process::ExitCode;

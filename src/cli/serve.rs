@@ -13,6 +13,8 @@ use clap::Args;
 use super::CliError;
 use crate::config::{BrokerConfig, FlushOnAck, HostPort, Resolved, Sources};
 use crate::observe::{start_log, FILTER_VARIABLE};
+use crate::server::{self, Ready};
+use crate::storage::StartKind;
 
 /// Flags of `serve`.
 #[derive(Debug, Args)]
@@ -51,8 +53,36 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), CliError> {
 }
 
 /// Runs the broker to its end. It prints the [`Banner`] when it listens.
-fn start(_config: BrokerConfig) -> Result<(), CliError> {
-    Err(CliError::Found("this build holds no server yet".to_owned()))
+fn start(config: BrokerConfig) -> Result<(), CliError> {
+    let broker = server::start(config, |ready| {
+        let printed = print_banner(&Banner::of(ready));
+        if let Err(error) = printed {
+            tracing::warn!(%error, "the banner could not be printed");
+        }
+        tell_load(ready);
+    })?;
+    Ok(broker.join()?)
+}
+
+/// Logs how the last stop was, and what loading found.
+fn tell_load(ready: &Ready) {
+    let loaded = &ready.loaded;
+    match ready.start {
+        StartKind::Fresh => tracing::info!("new data directory"),
+        StartKind::Clean => tracing::info!(
+            partitions = loaded.online,
+            "loaded after a clean stop"
+        ),
+        StartKind::Unclean => tracing::warn!(
+            partitions = loaded.online,
+            scanned_bytes = loaded.scanned_bytes,
+            truncated_bytes = loaded.truncated_bytes,
+            "recovered after an unclean stop"
+        ),
+    }
+    if !loaded.offline.is_empty() {
+        tracing::error!(partitions = loaded.offline.len(), "partitions are offline; each was named above");
+    }
 }
 
 /// What a start says to the person who made it.
@@ -84,6 +114,22 @@ pub fn print_banner(banner: &Banner) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     write!(out, "{banner}")?;
     out.flush()
+}
+
+impl Banner {
+    fn of(ready: &Ready) -> Banner {
+        let config = &ready.config;
+        Banner {
+            node_id: config.node_id,
+            listening: ready.listen,
+            advertised: ready.advertised.clone(),
+            data_dir: config.data_dir.clone(),
+            shard_cpus: ready.cpus.clone(),
+            flush_on_ack: config.flush_on_ack,
+            request_memory_bytes: ready.sizes.request_bytes * ready.cpus.len() as u64,
+            frame_bytes_max: ready.sizes.frame_bytes_max as u64,
+        }
+    }
 }
 
 impl fmt::Display for Banner {

@@ -59,8 +59,6 @@ pub struct BrokerConfig {
     pub min_request_progress: u32,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: u32,
-    /// `max.request.partition.size.limit`.
-    pub max_request_partition_size_limit: u32,
     /// `cache.bytes`, over all shards; 0: chosen from the machine's RAM.
     pub cache_bytes: u64,
     /// `max.connections`.
@@ -123,8 +121,6 @@ impl BrokerConfig {
             request_memory_bytes: values.int("request.memory.bytes")? as u64,
             min_request_progress: values.int("min.request.progress")? as u32,
             fetch_max_bytes: values.int("fetch.max.bytes")? as u32,
-            max_request_partition_size_limit: values.int("max.request.partition.size.limit")?
-                as u32,
             cache_bytes: values.int("cache.bytes")? as u64,
             max_connections: values.int("max.connections")? as u32,
             connections_max_idle_ms: values.int("connections.max.idle.ms")? as u64,

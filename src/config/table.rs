@@ -288,13 +288,6 @@ pub static SETTINGS: &[Setting] = &[
          still sent whole.",
     ),
     broker(
-        "max.request.partition.size.limit",
-        int(1, I32_MAX),
-        "2000",
-        "Most partitions in one answer to a request that describes topic partitions page by \
-         page.",
-    ),
-    broker(
         "cache.bytes",
         int(0, 1 << 44),
         "0",

@@ -120,6 +120,10 @@ const BROKER: &[Row] = &[
     fixed("log.retention.minutes", "-1", KEPT),
     fixed("log.retention.hours", "-1", KEPT),
     fixed("log.retention.bytes", "-1", KEPT),
+    refused(
+        "max.request.partition.size.limit",
+        "topics are not described page by page",
+    ),
     meaningless("log.retention.check.interval.ms", KEPT),
     fixed("log.flush.interval.messages", NEVER, FLUSHED),
     fixed("log.flush.interval.ms", NEVER, FLUSHED),

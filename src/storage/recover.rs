@@ -270,9 +270,9 @@ impl Recovery<'_> {
             if let Some(previous) = sealed.replace(segment) {
                 self.seal(previous, proven, epochs).await?;
             }
-            if segment.is_news(proven) {
-                segment.file.sync_data(SyncSite::RecoveryScan).await?;
-            }
+            // Even where nothing is new: a killed process may have cut the file just
+            // before, and the cut may not be durable.
+            segment.file.sync_data(SyncSite::RecoveryScan).await?;
         }
         // Names that were created before the stop, and those of this recovery.
         Ok(self.dir.sync(SyncSite::RecoveryScan).await?)

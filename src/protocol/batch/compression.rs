@@ -102,16 +102,33 @@ pub fn compress(codec: Compression, input: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 fn decompress_lz4(input: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
-    let mut rest = input;
-    let out = read_bounded(
-        Compression::Lz4,
-        lz4_flex::frame::FrameDecoder::new(&mut rest),
-        limit,
-    )?;
-    if rest.is_empty() {
-        Ok(out)
-    } else {
+    let mut input = WholeInput {
+        rest: input,
+        is_cut_off: false,
+    };
+    let decoder = lz4_flex::frame::FrameDecoder::new(&mut input);
+    let out = read_bounded(Compression::Lz4, decoder, limit)?;
+    if input.is_cut_off {
+        Err(malformed(Compression::Lz4, "the frame is cut off"))
+    } else if !input.rest.is_empty() {
         Err(malformed(Compression::Lz4, "bytes follow the frame"))
+    } else {
+        Ok(out)
+    }
+}
+
+/// Notes whether more was asked for than there was: the LZ4 decoder takes the end of its
+/// input for the end of the frame.
+struct WholeInput<'a> {
+    rest: &'a [u8],
+    is_cut_off: bool,
+}
+
+impl Read for WholeInput<'_> {
+    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
+        let n = self.rest.read(piece)?;
+        self.is_cut_off |= n == 0 && !piece.is_empty();
+        Ok(n)
     }
 }
 
