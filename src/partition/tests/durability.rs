@@ -3,6 +3,7 @@
 use super::*;
 use crate::runtime::sim::WriteFault;
 use crate::runtime::{Queue, SyncSite};
+use crate::storage::LoadError;
 
 /// A batch that was answered: its offset, its value, what it had waited for.
 type Acked = Rc<RefCell<Vec<(i64, Vec<u8>, Acks)>>>;
@@ -136,7 +137,16 @@ fn cut_and_recover(run: Run) -> (Lost, u64) {
             log_start: None,
             high_watermark: None,
         };
-        partition = bed.open(options(&bed.rt, config.clone(), load));
+        let options = options(&bed.rt, config.clone(), load);
+        partition = match bed.run(Partition::open(&bed.storage, options)) {
+            Ok((partition, _)) => partition,
+            Err(LoadError::Damaged { .. }) if run.broken.is_some() => {
+                // Flushed data is missing, and the load says so.
+                lost.all += acked.borrow().len();
+                return (lost, 0);
+            }
+            Err(error) => panic!("{error} (seed {})", run.seed),
+        };
         let records = bed.run(read_all(&partition));
         assert_no_hole(&records);
         acked.borrow_mut().retain(|(offset, value, acks)| {
