@@ -205,9 +205,8 @@ fn print(args: &LatencyArgs, broker: &Side, floor: &Side) {
     report::head();
     report::row("broker", values(&broker.latency));
     report::row(floor_name, values(&floor.latency));
-    let ratios = PERCENTILES.map(|p| {
-        Some(percentile_us(&broker.latency, p)? / percentile_us(&floor.latency, p)?)
-    });
+    let ratios = PERCENTILES
+        .map(|p| Some(percentile_us(&broker.latency, p)? / percentile_us(&floor.latency, p)?));
     report::row("ratio", ratios);
     report::row("late sends, broker", values(&broker.delay));
     report::row("late sends, floor", values(&floor.delay));

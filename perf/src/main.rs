@@ -21,7 +21,10 @@ use clap::{Parser, Subcommand};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
-#[command(name = "perf", about = "Measures a Kafka broker beside the machine's own floor")]
+#[command(
+    name = "perf",
+    about = "Measures a Kafka broker beside the machine's own floor"
+)]
 struct Args {
     #[command(subcommand)]
     command: Command,

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use highwater::protocol::codec::Versioned;
 use highwater::protocol::messages::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
-    MetadataRequest, MetadataRequestTopic, MetadataResponse, PartitionProduceData,
-    ProduceRequest, TopicProduceData,
+    MetadataRequest, MetadataRequestTopic, MetadataResponse, PartitionProduceData, ProduceRequest,
+    TopicProduceData,
 };
 use highwater::protocol::{request_frame, Message, Reader, Records, ResponseHeader, Str};
 use std::io::{Read, Write};

@@ -69,10 +69,7 @@ fn tell_load(ready: &Ready) {
     let loaded = &ready.loaded;
     match ready.start {
         StartKind::Fresh => tracing::info!("new data directory"),
-        StartKind::Clean => tracing::info!(
-            partitions = loaded.online,
-            "loaded after a clean stop"
-        ),
+        StartKind::Clean => tracing::info!(partitions = loaded.online, "loaded after a clean stop"),
         StartKind::Unclean => tracing::warn!(
             partitions = loaded.online,
             scanned_bytes = loaded.scanned_bytes,
@@ -81,7 +78,10 @@ fn tell_load(ready: &Ready) {
         ),
     }
     if !loaded.offline.is_empty() {
-        tracing::error!(partitions = loaded.offline.len(), "partitions are offline; each was named above");
+        tracing::error!(
+            partitions = loaded.offline.len(),
+            "partitions are offline; each was named above"
+        );
     }
 }
 

@@ -1,12 +1,12 @@
 //! One connection to one broker.
 
 use super::ClientError;
+use crate::protocol::codec::Versioned;
 use crate::protocol::messages::{
     ApiVersionsRequest, ApiVersionsResponse, CreateTopicsRequest, CreateTopicsResponse,
     DeleteTopicsRequest, DeleteTopicsResponse, FetchRequest, FetchResponse, ListOffsetsRequest,
     ListOffsetsResponse, MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse,
 };
-use crate::protocol::codec::Versioned;
 use crate::protocol::{
     frame_length, request_frame, ApiKey, DecodeError, ErrorCode, Message, Reader, ResponseHeader,
     Str,
@@ -210,7 +210,8 @@ impl BrokerConnection {
         let answer = self.send(&request, newest).await?;
         let frame = self.wait(answer).await?;
         // A broker that does not know our version answers in version 0 (KIP-511).
-        let unknown = frame.len() >= 6 && frame[4..6] == ErrorCode::UnsupportedVersion.code().to_be_bytes();
+        let unknown =
+            frame.len() >= 6 && frame[4..6] == ErrorCode::UnsupportedVersion.code().to_be_bytes();
         let response = if unknown {
             let answer = self.send(&request, 0).await?;
             let frame = self.wait(answer).await?;
@@ -232,15 +233,9 @@ impl BrokerConnection {
         Ok(())
     }
 
-    fn encode<Q: Call>(
-        &self,
-        request: &Q,
-        version: i16,
-    ) -> Result<(i32, Vec<Bytes>), ClientError> {
+    fn encode<Q: Call>(&self, request: &Q, version: i16) -> Result<(i32, Vec<Bytes>), ClientError> {
         let correlation_id = self.0.next_correlation.get();
-        self.0
-            .next_correlation
-            .set(correlation_id.wrapping_add(1));
+        self.0.next_correlation.set(correlation_id.wrapping_add(1));
         let client_id = Str::from(self.0.options.client_id.clone());
         let chunks = request_frame(correlation_id, Some(&client_id), version, request)?;
         Ok((correlation_id, chunks))
@@ -262,11 +257,7 @@ impl BrokerConnection {
     }
 
     async fn enqueue(&self, chunks: Vec<Bytes>) -> Result<(), ClientError> {
-        self.0
-            .frames
-            .send(chunks)
-            .await
-            .map_err(|_| self.failure())
+        self.0.frames.send(chunks).await.map_err(|_| self.failure())
     }
 
     async fn wait(&self, answer: OneshotReceiver<Bytes>) -> Result<Bytes, ClientError> {

@@ -129,22 +129,19 @@ pub fn start(
     let (bound_tx, bound_rx) = mpsc::channel::<Bound>();
     let control = {
         let (cpus, sizes, loads) = (cpus.clone(), sizes.clone(), loads.clone());
-        native::spawn_executor(
-            ExecutorPlan::new("control"),
-            move |rt| {
-                control_main(ControlMain {
-                    rt,
-                    config,
-                    addr,
-                    seat: control_seat,
-                    cpus,
-                    sizes,
-                    loads,
-                    bound: bound_tx,
-                    on_ready: Box::new(on_ready),
-                })
-            },
-        )?
+        native::spawn_executor(ExecutorPlan::new("control"), move |rt| {
+            control_main(ControlMain {
+                rt,
+                config,
+                addr,
+                seat: control_seat,
+                cpus,
+                sizes,
+                loads,
+                bound: bound_tx,
+                on_ready: Box::new(on_ready),
+            })
+        })?
     };
     let bound = match bound_rx.recv() {
         Ok(Ok(bound)) => bound,
@@ -313,7 +310,10 @@ async fn accept(
             .map(|load| load.load(Ordering::Relaxed))
             .collect();
         if counts.iter().sum::<usize>() >= connections_max {
-            tracing::warn!(limit = connections_max, "connection refused: max.connections are open");
+            tracing::warn!(
+                limit = connections_max,
+                "connection refused: max.connections are open"
+            );
             drop(accepted);
             continue;
         }

@@ -28,7 +28,11 @@ pub(super) async fn run(shard: Shard, asked: Asked, request: FetchRequest) -> Op
         .iter()
         .flat_map(|topic| &topic.partitions)
         .any(|partition| partition.error_code != 0);
-    let wait_ms = if unknown { 0 } else { request.max_wait_ms.max(0) };
+    let wait_ms = if unknown {
+        0
+    } else {
+        request.max_wait_ms.max(0)
+    };
     let plan = FetchPlan {
         parts,
         bytes_max: clamp(request.max_bytes).min(shard.config().fetch_max_bytes as usize),

@@ -4,8 +4,7 @@ use super::dispatch::BadRequest;
 use super::produce::has_partition;
 use super::respond::{Answer, Asked};
 use crate::protocol::messages::{
-    ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
-    ListOffsetsTopicResponse,
+    ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
 };
 use crate::protocol::ErrorCode;
 use crate::shard::{ListOffsetsPart, PartitionKey, Shard};

@@ -3,7 +3,8 @@
 use super::respond::{Answer, Asked};
 use crate::partition::Acks;
 use crate::protocol::messages::{
-    LegacyProduceRequest, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
+    LegacyProduceRequest, PartitionProduceResponse, ProduceRequest, ProduceResponse,
+    TopicProduceResponse,
 };
 use crate::protocol::{ErrorCode, Str};
 use crate::shard::{PartitionKey, ProduceFault, ProducePart, Shard};

@@ -231,7 +231,10 @@ impl ConnectionHost for Host {
                 .wait_until(|| registry.open.borrow().is_empty());
             if rt.timeout(DRAIN_MAX, all_gone).await.is_err() {
                 let left: Vec<Rc<Open>> = registry.open.borrow().values().cloned().collect();
-                tracing::warn!(connections = left.len(), "connections did not take their last answers in time");
+                tracing::warn!(
+                    connections = left.len(),
+                    "connections did not take their last answers in time"
+                );
                 for connection in left {
                     connection.close();
                 }

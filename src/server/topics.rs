@@ -16,7 +16,11 @@ pub(super) async fn create(
     asked: Asked,
     request: CreateTopicsRequest,
 ) -> Result<Answer, BadRequest> {
-    let names: Vec<Str> = request.topics.iter().map(|topic| topic.name.clone()).collect();
+    let names: Vec<Str> = request
+        .topics
+        .iter()
+        .map(|topic| topic.name.clone())
+        .collect();
     let new = request
         .topics
         .into_iter()

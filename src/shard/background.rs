@@ -74,8 +74,8 @@ async fn line_of(
         checkpointed_at: now,
     });
     let interval = Duration::from_millis(shard.config().log_flush_offset_checkpoint_interval_ms);
-    let old = numbers.flushed_offset > last.recovery_point
-        && now.since(last.checkpointed_at) >= interval;
+    let old =
+        numbers.flushed_offset > last.recovery_point && now.since(last.checkpointed_at) >= interval;
     let recovery_point = if old || named.partition.checkpoint_is_due() {
         match named.partition.checkpoint().await {
             Ok(point) => {

@@ -4,9 +4,7 @@
 //! It has no partitions, so a stalled data shard never holds up the metadata, and
 //! the checkpoint files of the data directory have exactly one writer.
 
-use super::messages::{
-    CheckpointLine, LoadOrder, LoadSummary, PartitionKey, Reply, Request,
-};
+use super::messages::{CheckpointLine, LoadOrder, LoadSummary, PartitionKey, Reply, Request};
 use super::Seat;
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerOptions};
@@ -163,7 +161,9 @@ impl Control {
         let orders = (0..self.0.shards).map(|shard| {
             let lines = lines
                 .iter()
-                .filter(|line| owner_shard(&line.key.topic_id, line.key.index, self.0.shards) == shard)
+                .filter(|line| {
+                    owner_shard(&line.key.topic_id, line.key.index, self.0.shards) == shard
+                })
                 .cloned()
                 .collect();
             Request::Load(Box::new(LoadOrder {
@@ -379,9 +379,21 @@ impl Control {
                     log_start: None,
                 });
             entry.key = line.key;
-            put(&mut entry.recovery_point, line.recovery_point, &self.0.recovery_points_dirty);
-            put(&mut entry.high_watermark, line.high_watermark, &self.0.high_watermarks_dirty);
-            put(&mut entry.log_start, line.log_start, &self.0.log_starts_dirty);
+            put(
+                &mut entry.recovery_point,
+                line.recovery_point,
+                &self.0.recovery_points_dirty,
+            );
+            put(
+                &mut entry.high_watermark,
+                line.high_watermark,
+                &self.0.high_watermarks_dirty,
+            );
+            put(
+                &mut entry.log_start,
+                line.log_start,
+                &self.0.log_starts_dirty,
+            );
         }
         drop(all);
         self.0.lines_changed.notify_all();

@@ -6,7 +6,7 @@
 
 use super::messages::{FetchOrder, FetchPart, Reply, Request};
 use super::Shard;
-use crate::partition::{FetchOutcome, Reader, FetchSpec};
+use crate::partition::{FetchOutcome, FetchSpec, Reader};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::Permit;
 use futures_lite::future::poll_once;
@@ -142,7 +142,10 @@ impl Shard {
     }
 
     /// Reads the parts one after the other within the limit.
-    pub(super) async fn fetch_here(&self, order: FetchOrder) -> Vec<Result<FetchOutcome, ErrorCode>> {
+    pub(super) async fn fetch_here(
+        &self,
+        order: FetchOrder,
+    ) -> Vec<Result<FetchOutcome, ErrorCode>> {
         let mut left = order.bytes_max;
         let mut empty_so_far = true;
         let mut results = Vec::with_capacity(order.parts.len());
@@ -241,7 +244,11 @@ mod tests {
 
     #[test]
     fn given_two_owners_then_the_limit_is_cut_at_batches_in_order() {
-        let mut all = vec![outcome(&[100, 100, 100]), outcome(&[50, 60]), outcome(&[10])];
+        let mut all = vec![
+            outcome(&[100, 100, 100]),
+            outcome(&[50, 60]),
+            outcome(&[10]),
+        ];
         cut_to(&mut all, 365);
         assert_eq!(kept(&all), [300, 50, 10]);
     }

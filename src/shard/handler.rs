@@ -37,7 +37,10 @@ fn handle(
             // Validation and queueing happen here, in the order of arrival; only the
             // wait for the acknowledgement is a task.
             let done = shard.produce_here(order);
-            spawn(shard, async move { reply.send(Reply::Produced(done.await)) });
+            spawn(
+                shard,
+                async move { reply.send(Reply::Produced(done.await)) },
+            );
         }
         Request::Fetch(order) => {
             let shard_ = shard.clone();

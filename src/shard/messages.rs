@@ -3,7 +3,7 @@
 
 use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
 use crate::metadata::{Delta, Image};
-use crate::partition::{Acks, FetchOutcome, Reader, ListedOffset};
+use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader};
 use crate::protocol::ErrorCode;
 use crate::runtime::Accepted;
 use bytes::Bytes;

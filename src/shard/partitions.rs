@@ -28,7 +28,9 @@ pub(super) struct Partitions {
 enum Slot {
     Online(Named),
     /// It could not be opened; the reason was logged.
-    Offline { name: String },
+    Offline {
+        name: String,
+    },
 }
 
 /// Why a partition is offline.
@@ -200,7 +202,13 @@ impl Shard {
     /// background.
     async fn remove_directory(&self, name: &PartitionName) -> Result<(), PartitionDirError> {
         let data_dir = self.0.partitions.data_dir();
-        if !self.rt().dir(&data_dir).subdir(&name.to_string()).exists().await? {
+        if !self
+            .rt()
+            .dir(&data_dir)
+            .subdir(&name.to_string())
+            .exists()
+            .await?
+        {
             return Ok(());
         }
         let renamed = partition_dir::begin_delete(self.rt(), &data_dir, name).await?;
@@ -323,9 +331,7 @@ impl Shard {
                     high_watermark: Some(closed.high_watermark),
                     log_start: Some(closed.log_start),
                 }),
-                Err(error) => summary
-                    .failed
-                    .push((named.name(), error.to_string())),
+                Err(error) => summary.failed.push((named.name(), error.to_string())),
             }
         }
         summary.failed.extend(self.0.partitions.all_offline());

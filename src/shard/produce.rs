@@ -48,7 +48,8 @@ impl Shard {
             }
         }
         async move {
-            let mut all: Vec<ProduceResult> = vec![Err(fault(ErrorCode::UnknownServerError)); parts_len];
+            let mut all: Vec<ProduceResult> =
+                vec![Err(fault(ErrorCode::UnknownServerError)); parts_len];
             for (places, results) in waits {
                 for (place, result) in places.into_iter().zip(results.await) {
                     all[place] = result;

@@ -48,7 +48,11 @@ impl Future for Any {
 impl Shard {
     /// Waits until the visible bound of one of these partitions passes what was
     /// seen, until `wait_max` is over, or until the shard is stopped.
-    pub(super) async fn wait_for_bounds(&self, parts: Vec<(PartitionKey, i64)>, wait_max: Duration) {
+    pub(super) async fn wait_for_bounds(
+        &self,
+        parts: Vec<(PartitionKey, i64)>,
+        wait_max: Duration,
+    ) {
         let stop = self.stop_event().listen();
         if self.is_stopping() {
             return;
@@ -96,15 +100,15 @@ impl Shard {
     /// Adds a listen for each partition; true if one has passed what was seen, or
     /// can't be read any more, which the next read will tell.
     fn listen_to(&self, parts: &[(PartitionKey, i64)], listens: &mut Vec<Listen>) -> bool {
-        parts.iter().any(|(key, seen)| {
-            match self.0.partitions.online(key) {
+        parts
+            .iter()
+            .any(|(key, seen)| match self.0.partitions.online(key) {
                 Ok(partition) => {
                     listens.push(partition.bound_moved().listen());
                     partition.numbers().high_watermark > *seen
                 }
                 Err(_) => true,
-            }
-        })
+            })
     }
 
     pub(super) fn watch_here(&self, from: usize, order: WatchOrder) -> Reply {

@@ -63,8 +63,7 @@ pub fn create_topic(broker: &Broker, topic: &str, partitions: i32, settings: &[(
 /// Deletes a topic and insists that it worked.
 pub fn delete_topic(broker: &Broker, topic: &str) {
     let admin: AdminClient<DefaultClientContext> = config(broker).create().expect("a client");
-    let results =
-        block_on(admin.delete_topics(&[topic], &AdminOptions::new())).expect("an answer");
+    let results = block_on(admin.delete_topics(&[topic], &AdminOptions::new())).expect("an answer");
     for result in results {
         result.expect("the topic is deleted");
     }
@@ -104,7 +103,13 @@ pub fn producer(broker: &Broker, acks: &str) -> (ThreadedProducer<Acknowledged>,
 }
 
 /// Sends `count` values, spread over `partitions`, and waits until all have an answer.
-pub fn produce(broker: &Broker, topic: &str, partitions: i32, acks: &str, count: usize) -> Acknowledged {
+pub fn produce(
+    broker: &Broker,
+    topic: &str,
+    partitions: i32,
+    acks: &str,
+    count: usize,
+) -> Acknowledged {
     let (producer, acknowledged) = producer(broker, acks);
     for n in 0..count {
         let value = format!("{acks}-{n}");
@@ -149,7 +154,10 @@ pub fn consume_all(broker: &Broker, topic: &str, partitions: i32) -> Vec<BTreeMa
     let start = Instant::now();
     let mut read = 0;
     while read < expected {
-        assert!(start.elapsed() < PATIENCE, "{read} of {expected} records came");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{read} of {expected} records came"
+        );
         match consumer.poll(Duration::from_millis(200)) {
             None => {}
             Some(Ok(message)) => {

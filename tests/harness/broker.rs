@@ -153,7 +153,10 @@ impl Broker {
     pub fn kill(mut self) {
         self.child.kill().expect("the process can be killed");
         let status = self.child.wait().expect("the process can be waited for");
-        assert!(status.code().is_none(), "it was killed, not stopped: {status}");
+        assert!(
+            status.code().is_none(),
+            "it was killed, not stopped: {status}"
+        );
     }
 
     /// SIGTERM, wait for the end, and insist that it was clean.
@@ -184,7 +187,11 @@ impl Broker {
     pub fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().expect("the process can be waited for") {
+            if let Some(status) = self
+                .child
+                .try_wait()
+                .expect("the process can be waited for")
+            {
                 return status;
             }
             assert!(start.elapsed() < PATIENCE, "the broker does not stop");

@@ -389,6 +389,22 @@ fn cut_off_or_damaged_input_is_an_error() {
 }
 
 #[test]
+fn a_zstd_context_carries_nothing_over_from_a_refused_batch() {
+    let text = vec![b'x'; 300_000];
+    let packed = compress(Compression::Zstd, &text).unwrap();
+    for _ in 0..3 {
+        let half = &packed[..packed.len() / 2];
+        decompress(Compression::Zstd, half, LIMIT).unwrap_err();
+        decompress(Compression::Zstd, &packed, 1000).unwrap_err();
+        decompress(Compression::Zstd, b"garbage", LIMIT).unwrap_err();
+        assert_eq!(
+            decompress(Compression::Zstd, &packed, LIMIT),
+            Ok(text.clone())
+        );
+    }
+}
+
+#[test]
 fn bombs_are_errors() {
     let zeros = vec![0; 32 << 20];
     for codec in CODECS.into_iter().skip(1) {

@@ -67,8 +67,14 @@ fn given_topics_when_kcat_lists_then_brokers_and_partitions_are_named() {
     let broker = launch(dir.path()).start();
     kcat(&broker, &["-P", "-t", "listed"], "x\n");
     let listing = kcat(&broker, &["-L"], "");
-    assert!(listing.contains(&format!("broker 1 at {}", broker.addr())), "{listing}");
-    assert!(listing.contains("topic \"listed\" with 1 partitions"), "{listing}");
+    assert!(
+        listing.contains(&format!("broker 1 at {}", broker.addr())),
+        "{listing}"
+    );
+    assert!(
+        listing.contains("topic \"listed\" with 1 partitions"),
+        "{listing}"
+    );
     broker.stop();
 }
 

@@ -123,7 +123,10 @@ fn given_a_deleted_topic_when_created_again_then_it_is_empty() {
         create_topic(&broker, "again", 2, &[]);
         produce(&broker, "again", 2, "all", 50);
         let read = consume_all(&broker, "again", 2);
-        assert_eq!(read.iter().map(|partition| partition.len()).sum::<usize>(), 50);
+        assert_eq!(
+            read.iter().map(|partition| partition.len()).sum::<usize>(),
+            50
+        );
         delete_topic(&broker, "again");
     }
     broker.stop();
@@ -145,8 +148,14 @@ fn tear_tails(data_dir: &Path, topic: &str) -> usize {
             .filter(|path| path.extension().is_some_and(|ext| ext == "log"))
             .collect();
         segments.sort();
-        let Some(last) = segments.last() else { continue };
-        let mut file = OpenOptions::new().read(true).write(true).open(last).unwrap();
+        let Some(last) = segments.last() else {
+            continue;
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(last)
+            .unwrap();
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).unwrap();
         let end = end_of_batches(&bytes);
