@@ -238,6 +238,7 @@ impl fmt::Display for SummaryLine<'_> {
             reserved_bytes,
             has_gaps,
             problems,
+            ..
         } = self.0;
         let (batches, records) = (
             Count(*batches, "batch", "batches"),
@@ -265,6 +266,7 @@ impl fmt::Display for ReportLine<'_> {
             records,
             bytes,
             problems,
+            ..
         } = self.0;
         let (partitions, segments) = (
             Count(*partitions, "partition", "partitions"),
