@@ -1,1 +1,30 @@
-//! Room: config.
+//! Settings: one static table in Kafka's names that is the parser, the validator and the documentation.
+//!
+//! A value comes from the defaults, a `.properties` file, the environment, `--set` or a named flag, in rising
+//! precedence ([`Sources`]). It is checked once, when [`BrokerConfig`] or [`TopicConfig`] is built; nothing that holds
+//! one of these structs checks again, and every error names where the value came from.
+//!
+//! What it is not: this is the bottom room. It opens no file, reads no variable and knows no clock: the caller hands
+//! it text. A Kafka setting that is not built is never accepted silently ([`unbuilt`] says how each is answered).
+
+mod broker;
+mod docs;
+mod error;
+mod properties;
+mod sources;
+mod table;
+mod topic;
+pub mod unbuilt;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub use broker::BrokerConfig;
+pub use docs::markdown;
+pub use error::{ConfigError, Origin};
+pub use properties::{parse_properties, Property, PropertyError};
+pub use sources::{environment_name, Resolved, Sources};
+pub use table::{find, nearest, Scope, Setting, SETTINGS};
+pub use topic::{FlushOnAck, TopicConfig};
+pub use value::{HostPort, Kind};

@@ -1,1 +1,19 @@
-//! Room: server.
+//! Listeners, connections, and one file for each API family.
+//!
+//! A connection is served by one shard from its first byte to its last. This room
+//! turns frames into calls of `shard/` and answers into frames; it decides nothing
+//! about records.
+
+mod api_versions;
+mod broker;
+mod connection;
+mod dispatch;
+mod fetch;
+mod list_offsets;
+mod metadata;
+mod produce;
+mod registry;
+mod respond;
+mod topics;
+
+pub use broker::{start, Broker, Ready, ServeError};

@@ -1,1 +1,245 @@
-//! Room: shard.
+//! What one core owns: its partitions, its copy of the routing table, its memory
+//! budgets, and its seat in the mesh.
+//!
+//! A [`Shard`] is a cheap handle within one executor. Work for a partition of this
+//! shard is a function call; work for another's is one message that carries the
+//! refcounted bytes, and one reply. The handler of incoming messages never waits:
+//! it does what is quick (a produce is validated and queued) and gives the rest to
+//! tasks.
+//!
+//! What it is not: it knows nothing of frames and API versions (`server/`), nor of
+//! how a partition keeps its records (`partition/`).
+
+mod background;
+mod control;
+mod fetch;
+mod handler;
+mod memory;
+mod messages;
+mod offsets;
+mod partitions;
+mod produce;
+mod watch;
+
+pub use control::{Control, ControlError, ControlOptions};
+pub use fetch::{FetchPlan, Fetched};
+pub use handler::ConnectionHost;
+pub use memory::{Memory, SMALL_FRAME_BYTES};
+pub use messages::{
+    CheckpointLine, CloseSummary, FetchPart, ListOffsetsPart, LoadSummary, PartitionKey,
+    ProduceFault, ProducePart, Produced, Reply, Request,
+};
+
+use crate::config::BrokerConfig;
+use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+use crate::metadata::{owner_shard, Image};
+use crate::observe::Counters;
+use crate::protocol::ErrorCode;
+use crate::runtime::local::{Budget, Event};
+use crate::runtime::{Mesh, MeshSeat, Rt};
+use crate::storage::{Storage, StorageLimits};
+use partitions::Partitions;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use uuid::Uuid;
+use watch::Watches;
+
+/// The seat of one executor: shards have the places `0..shards`, the control
+/// executor the last.
+pub type Seat = MeshSeat<Request, Reply>;
+
+/// One shard. Cheap to clone, `!Send`.
+#[derive(Clone)]
+pub struct Shard(Rc<Inner>);
+
+struct Inner {
+    rt: Rt,
+    config: Arc<BrokerConfig>,
+    mesh: RefCell<Option<Mesh<Request, Reply>>>,
+    me: usize,
+    shards: usize,
+    image: RefCell<Option<Image>>,
+    partitions: Partitions,
+    watches: Watches,
+    memory: Memory,
+    storage: Storage,
+    write_budget: Budget,
+    counters: Rc<Counters>,
+    stopping: Cell<bool>,
+    stop: Event,
+    left: Cell<bool>,
+    leave: Event,
+}
+
+/// Sizes that one shard works within.
+#[derive(Debug, Clone)]
+pub struct ShardSizes {
+    /// Memory for requests, bytes.
+    pub request_bytes: u64,
+    /// Memory for responses until they are sent, bytes.
+    pub response_bytes: u64,
+    /// The largest frame, bytes.
+    pub frame_bytes_max: usize,
+    /// Memory for batches queued to be written, bytes.
+    pub write_bytes: u64,
+    /// Memory of the buffer cache, bytes.
+    pub cache_bytes: u64,
+    /// Memory of direct reads under way, bytes.
+    pub cold_read_bytes: u64,
+    /// Descriptors that sealed segments may hold.
+    pub open_segments_max: usize,
+}
+
+impl Shard {
+    /// Takes the seat `me` of `shards` + 1. Resolves when every executor has joined;
+    /// partitions are loaded later, by a message of the control executor.
+    pub async fn start(
+        rt: Rt,
+        seat: Seat,
+        me: usize,
+        shards: usize,
+        config: Arc<BrokerConfig>,
+        sizes: &ShardSizes,
+        host: impl FnOnce(&Shard) -> Rc<dyn ConnectionHost>,
+    ) -> Shard {
+        let storage = Storage::new(
+            rt.clone(),
+            StorageLimits {
+                cache_bytes: sizes.cache_bytes,
+                cold_read_bytes: sizes.cold_read_bytes,
+                write_bytes: sizes.write_bytes,
+                flushes_in_flight_max: FLUSHES_IN_FLIGHT_MAX,
+                open_segments_max: sizes.open_segments_max,
+            },
+        );
+        let shard = Shard(Rc::new(Inner {
+            rt: rt.clone(),
+            config,
+            mesh: RefCell::new(None),
+            me,
+            shards,
+            image: RefCell::new(None),
+            partitions: Partitions::default(),
+            watches: Watches::default(),
+            memory: Memory::new(
+                sizes.request_bytes,
+                sizes.response_bytes,
+                sizes.frame_bytes_max,
+            ),
+            storage,
+            write_budget: Budget::new(sizes.write_bytes),
+            counters: Rc::new(Counters::default()),
+            stopping: Cell::new(false),
+            stop: Event::new(),
+            left: Cell::new(false),
+            leave: Event::new(),
+        }));
+        let host = host(&shard);
+        let mesh = seat.join(&rt, handler::handler(shard.clone(), host)).await;
+        *shard.0.mesh.borrow_mut() = Some(mesh);
+        background::start(&shard);
+        shard
+    }
+
+    /// The runtime handle of this shard's executor.
+    pub fn rt(&self) -> &Rt {
+        &self.0.rt
+    }
+
+    /// The broker's settings.
+    pub fn config(&self) -> &BrokerConfig {
+        &self.0.config
+    }
+
+    /// This shard's memory budgets.
+    pub fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+
+    /// This shard's counters.
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// This shard's place.
+    pub fn me(&self) -> usize {
+        self.0.me
+    }
+
+    /// The cluster image as this shard has it; `None` until it has loaded.
+    pub fn image(&self) -> Option<Image> {
+        self.0.image.borrow().clone()
+    }
+
+    /// True once the shard is being stopped: long polls answer at once.
+    pub fn is_stopping(&self) -> bool {
+        self.0.stopping.get()
+    }
+
+    /// Notified when the shard is asked to stop.
+    pub fn stop_event(&self) -> &Event {
+        &self.0.stop
+    }
+
+    /// Resolves when the control executor has released this shard: its executor may
+    /// end.
+    pub async fn released(&self) {
+        self.0.leave.wait_until(|| self.0.left.get()).await;
+        self.mesh().close();
+    }
+
+    /// Creates topics through the controller; answers after every shard has them.
+    pub async fn create_topics(
+        &self,
+        topics: Vec<NewTopic>,
+        validate_only: bool,
+    ) -> Result<Vec<Result<CreatedTopic, ControllerFault>>, ErrorCode> {
+        let request = Request::CreateTopics {
+            topics,
+            validate_only,
+        };
+        match self.call_control(request).await? {
+            Reply::TopicsCreated(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// Deletes topics through the controller; answers after every shard has
+    /// forgotten them.
+    pub async fn delete_topics(
+        &self,
+        topics: Vec<TopicSelector>,
+    ) -> Result<Vec<Result<(Uuid, String), ControllerFault>>, ErrorCode> {
+        match self.call_control(Request::DeleteTopics(topics)).await? {
+            Reply::TopicsDeleted(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    fn owner(&self, key: &PartitionKey) -> usize {
+        owner_shard(&key.topic_id, key.index, self.0.shards)
+    }
+
+    fn mesh(&self) -> Mesh<Request, Reply> {
+        self.0
+            .mesh
+            .borrow()
+            .clone()
+            .expect("a shard works only after it has joined the mesh")
+    }
+
+    async fn call(&self, peer: usize, request: Request) -> Result<Reply, ErrorCode> {
+        self.mesh()
+            .call(peer, request)
+            .await
+            .map_err(|_| ErrorCode::BrokerNotAvailable)
+    }
+
+    async fn call_control(&self, request: Request) -> Result<Reply, ErrorCode> {
+        self.call(self.0.shards, request).await
+    }
+}
+
+/// fdatasyncs that one shard may have under way at once.
+const FLUSHES_IN_FLIGHT_MAX: usize = 64;

@@ -6,7 +6,10 @@
 //!
 //! What it is not: the records inside are not looked at.
 
+use std::cell::Cell;
 use std::io::{self, Read, Write};
+
+use zstd::zstd_safe::{self, DCtx, ResetDirective};
 
 /// How the records of a batch are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,7 +74,9 @@ pub fn decompress(
     match codec {
         Compression::None if input.len() > limit => Err(DecompressError::TooLarge { limit }),
         Compression::None => Ok(input.to_vec()),
-        Compression::Gzip => read_bounded(codec, flate2::read::MultiGzDecoder::new(input), limit),
+        Compression::Gzip => {
+            read_bounded(codec, flate2::bufread::MultiGzDecoder::new(input), limit)
+        }
         Compression::Snappy => decompress_snappy(input, limit),
         Compression::Lz4 => decompress_lz4(input, limit),
         Compression::Zstd => decompress_zstd(input, limit),
@@ -102,27 +107,58 @@ pub fn compress(codec: Compression, input: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 fn decompress_lz4(input: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
-    let mut rest = input;
-    let out = read_bounded(
-        Compression::Lz4,
-        lz4_flex::frame::FrameDecoder::new(&mut rest),
-        limit,
-    )?;
-    if rest.is_empty() {
-        Ok(out)
-    } else {
+    let mut input = WholeInput {
+        rest: input,
+        is_cut_off: false,
+    };
+    let decoder = lz4_flex::frame::FrameDecoder::new(&mut input);
+    let out = read_bounded(Compression::Lz4, decoder, limit)?;
+    if input.is_cut_off {
+        Err(malformed(Compression::Lz4, "the frame is cut off"))
+    } else if !input.rest.is_empty() {
         Err(malformed(Compression::Lz4, "bytes follow the frame"))
+    } else {
+        Ok(out)
+    }
+}
+
+/// Notes whether more was asked for than there was: the LZ4 decoder takes the end of its
+/// input for the end of the frame.
+struct WholeInput<'a> {
+    rest: &'a [u8],
+    is_cut_off: bool,
+}
+
+impl Read for WholeInput<'_> {
+    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
+        let n = self.rest.read(piece)?;
+        self.is_cut_off |= n == 0 && !piece.is_empty();
+        Ok(n)
     }
 }
 
 fn decompress_zstd(input: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
+    let error = |e: io::Error| malformed(Compression::Zstd, &e);
     let limit_log = usize::BITS - limit.leading_zeros();
     let window_log_max = limit_log.clamp(ZSTD_WINDOW_LOG_MIN, ZSTD_WINDOW_LOG_MAX);
-    let mut r = zstd::stream::read::Decoder::with_buffer(input)
-        .map_err(|e| malformed(Compression::Zstd, &e))?;
-    r.window_log_max(window_log_max)
-        .map_err(|e| malformed(Compression::Zstd, &e))?;
-    read_bounded(Compression::Zstd, r, limit)
+    let mut context = ZSTD_CONTEXT.take().unwrap_or_default();
+    // What a batch before this one left behind, in the middle of a frame perhaps.
+    context
+        .reset(ResetDirective::SessionAndParameters)
+        .map_err(|code| malformed(Compression::Zstd, zstd_safe::get_error_name(code)))?;
+    let mut r = zstd::stream::read::Decoder::with_context(input, &mut context);
+    r.window_log_max(window_log_max).map_err(error)?;
+    let out = read_bounded(Compression::Zstd, r, limit);
+    if context.sizeof() <= ZSTD_CONTEXT_BYTES_MAX {
+        ZSTD_CONTEXT.set(Some(context));
+    }
+    out
+}
+
+thread_local! {
+    /// The decompression context of the last batch, to save its 100 KiB and its window from
+    /// being allocated for each batch. It carries nothing over but memory.
+    static ZSTD_CONTEXT: Cell<Option<DCtx<'static>>> = const { Cell::new(None) };
 }
 
 /// Reads to the end, growing with what really comes, to at most `limit` bytes.
@@ -230,6 +266,8 @@ fn compress_xerial(input: &[u8]) -> io::Result<Vec<u8>> {
 /// Encoders use windows up to 8 MiB below level 20, also for little data, and every
 /// decoder should take them (RFC 8878, 3.1.1.1.2).
 const ZSTD_WINDOW_LOG_MIN: u32 = 23;
+/// A context is kept for the next batch only up to this size.
+const ZSTD_CONTEXT_BYTES_MAX: usize = 16 << 20;
 /// The largest window that zstd takes without being told to.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 

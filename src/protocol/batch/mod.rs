@@ -10,6 +10,8 @@
 mod builder;
 mod compression;
 mod header;
+#[cfg(test)]
+mod oracle_tests;
 mod record;
 mod varint;
 mod view;
@@ -60,6 +62,9 @@ pub enum BatchError {
         /// Bytes that there are.
         have: usize,
     },
+    /// No bytes at all, where a client sends records.
+    #[error("there is no batch, and exactly one is expected")]
+    Missing,
     /// A length that no batch has.
     #[error("a batch length of {0} is below that of an empty batch")]
     BadLength(i32),
@@ -107,10 +112,11 @@ impl BatchError {
     /// INVALID_RECORD for what was wrong from the start.
     pub fn error_code(&self) -> ErrorCode {
         match self {
+            BatchError::BadLength(_) | BatchError::BadCrc { .. } => ErrorCode::CorruptMessage,
+            // Kafka reads bytes that are no whole batch as no batch at all.
             BatchError::Incomplete { .. }
-            | BatchError::BadLength(_)
-            | BatchError::BadCrc { .. } => ErrorCode::CorruptMessage,
-            BatchError::Trailing(_)
+            | BatchError::Missing
+            | BatchError::Trailing(_)
             | BatchError::BadMagic(_)
             | BatchError::UnknownCompression(_)
             | BatchError::CountMismatch { .. }

@@ -40,20 +40,26 @@ impl BatchView {
         Ok(Self { bytes, header })
     }
 
-    /// The batch of a Produce request: one batch, base offset 0, as many records as
-    /// offsets, a known compression, no control batch, the CRC right; cheap checks first.
-    /// The records themselves are not looked at.
+    /// The batch of a Produce request: one batch, base offset 0, the CRC right, a known
+    /// compression, no control batch, as many records as offsets. The records
+    /// themselves are not looked at.
+    ///
+    /// What the CRC covers is judged after it, so that damage on the way is answered as
+    /// damage, and tried again.
     pub fn parse_produced(bytes: Bytes) -> Result<Self, BatchError> {
+        if bytes.is_empty() {
+            return Err(BatchError::Missing);
+        }
         let batch = Self::parse(bytes)?;
+        if batch.header.base_offset != 0 {
+            return Err(BatchError::BaseOffset(batch.header.base_offset));
+        }
+        batch.validate_crc()?;
         batch.header.attributes.compression()?;
         if batch.header.attributes.is_control() {
             return Err(BatchError::Control);
         }
-        if batch.header.base_offset != 0 {
-            return Err(BatchError::BaseOffset(batch.header.base_offset));
-        }
         batch.header.validate_count()?;
-        batch.validate_crc()?;
         Ok(batch)
     }
 
@@ -87,6 +93,23 @@ impl BatchView {
                 stored: self.header.crc,
                 computed,
             })
+        }
+    }
+
+    /// A copy with another largest timestamp in the header, and the CRC that goes with
+    /// it.
+    pub fn with_max_timestamp(&self, max_timestamp: i64) -> Self {
+        let mut bytes = self.bytes.to_vec();
+        bytes[at::MAX_TIMESTAMP..at::PRODUCER_ID].copy_from_slice(&max_timestamp.to_be_bytes());
+        let crc = crc(&bytes);
+        bytes[at::CRC..at::ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
+        Self {
+            bytes: bytes.into(),
+            header: BatchHeader {
+                max_timestamp,
+                crc,
+                ..self.header
+            },
         }
     }
 

@@ -5,7 +5,7 @@
 
 /// Bytes that are not what they should be. The connection that sent them is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot decode {}: {kind} at byte {position} of the frame", field.unwrap_or("the header"))]
+#[error("cannot decode {}: {kind} at byte {position} of the frame", field.unwrap_or("the frame"))]
 pub struct DecodeError {
     /// What is wrong.
     pub kind: DecodeErrorKind,

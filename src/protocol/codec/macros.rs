@@ -71,6 +71,7 @@ macro_rules! messages {
     };
 
     (@versioned $name:ident, $low:literal, $high:literal, $flexible:expr) => {
+        #[allow(dead_code)]
         impl $name {
             /// The versions that can be decoded and encoded.
             pub const VERSIONS: std::ops::RangeInclusive<i16> = $low..=$high;
@@ -254,6 +255,33 @@ macro_rules! messages {
                     }
                 )*
                 Ok(())
+            }
+        }
+
+        #[cfg(test)]
+        #[allow(clippy::redundant_closure_call, unused_mut)]
+        impl $crate::protocol::codec::sample::Sample for $name {
+            fn sample(
+                source: &mut $crate::protocol::codec::sample::Source,
+                cx: $crate::protocol::codec::Context,
+            ) -> Self {
+                let mut sample = Self::default();
+                $(
+                    if $crate::protocol::codec::field_versions!(cx.version; $($($attr)*)?) {
+                        let value =
+                            <$type as $crate::protocol::codec::sample::Sample>::sample(source, cx);
+                        let allowed = (|| -> Result<(), ()> {
+                            $crate::protocol::codec::field_null_check!(
+                                value, cx.version, (); $($($attr)*)?
+                            );
+                            Ok(())
+                        })();
+                        if allowed.is_ok() {
+                            sample.$field = value;
+                        }
+                    }
+                )*
+                sample
             }
         }
 

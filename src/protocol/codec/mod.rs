@@ -13,6 +13,8 @@ mod error;
 mod macros;
 mod reader;
 mod records;
+#[cfg(test)]
+pub(crate) mod sample;
 mod string;
 mod types;
 mod writer;
@@ -86,13 +88,12 @@ pub trait Versioned: Wire + Default + Clone + std::fmt::Debug + PartialEq {
     /// value, and on bytes left over.
     fn decode_versioned(r: &mut Reader, version: i16) -> Result<Self, DecodeError> {
         if !Self::VERSIONS.contains(&version) {
-            return Err(r.error(DecodeErrorKind::UnsupportedVersion {
-                message: Self::NAME,
-                version,
-            }));
+            let message = Self::NAME;
+            let error = r.error(DecodeErrorKind::UnsupportedVersion { message, version });
+            return Err(error.in_field(message));
         }
-        let value = Self::read(r, Self::context(version))?;
-        r.finish()?;
+        let value = Self::read(r, Self::context(version)).map_err(|e| e.in_field(Self::NAME))?;
+        r.finish().map_err(|e| e.in_field(Self::NAME))?;
         Ok(value)
     }
 

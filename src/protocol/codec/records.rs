@@ -3,11 +3,13 @@
 //!
 //! What it is not: it does not look inside; [`crate::protocol::batch`] does.
 
+use std::fmt;
+
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 /// Record bytes, in order. Equal when the bytes are, however they are sliced.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Records(SmallVec<[Bytes; 1]>);
 
 impl Records {
@@ -70,3 +72,16 @@ impl PartialEq for Records {
 }
 
 impl Eq for Records {}
+
+/// The bytes if they are few, as in tests; else only how many, to spare the log.
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = f.debug_tuple("Records");
+        match self.len() {
+            0..=DEBUG_BYTES_MAX => f.field(&self.to_bytes()).finish(),
+            length => f.field(&format_args!("{length} bytes")).finish(),
+        }
+    }
+}
+
+const DEBUG_BYTES_MAX: usize = 256;

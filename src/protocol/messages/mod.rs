@@ -13,6 +13,8 @@ mod delete_topics;
 mod fetch;
 mod list_offsets;
 mod metadata;
+#[cfg(test)]
+mod oracle_tests;
 mod produce;
 
 pub use api_versions::*;

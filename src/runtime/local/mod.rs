@@ -12,5 +12,5 @@ mod testing;
 
 pub use budget::{Budget, Permit};
 pub use channel::{channel, Receiver, Sender, TrySendError};
-pub use event::Event;
+pub use event::{Event, Listen};
 pub use oneshot::{oneshot, OneshotReceiver, OneshotSender};

@@ -3,11 +3,13 @@
 //! The fault (glommio-ng 0.12, `LocalExecutor::run`): if the preemption timer has
 //! already fired when the run loop is entered, no queue is run, "nothing ran" is
 //! taken for "nothing is runnable", and the executor parks with runnable tasks. They
-//! then wait for the next event, whatever that is: a lost wake-up, about one in 20
-//! million cross-core round trips. A timer is such an event, so a task that sleeps
-//! again and again bounds the delay: 10 ms while there are connections or I/O (about
-//! 1.3% of a core), 250 ms otherwise (an accept, a signal or a message can be hit on
-//! an otherwise idle executor too, and must not hang).
+//! then wait for the next event, whatever that is: a lost wake-up. It needs the thread
+//! to lose its CPU between arming the timer and the loop: about one in 20 million
+//! round trips on a quiet machine, one in some ten thousand where other processes
+//! want the core. A timer is such an event, so a task that sleeps again and again
+//! bounds the delay: 10 ms while there are connections or operations (about 1.3% of a
+//! core), 250 ms otherwise (an accept or a signal can be hit on an idle executor too,
+//! and must not hang). The mesh has a bound of its own.
 
 use crate::runtime::local::Event;
 use std::cell::Cell;

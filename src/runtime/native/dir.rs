@@ -81,7 +81,16 @@ impl NativeDir {
             .write(mode != OpenMode::Read)
             .dma_open(&link)
             .await
-            .map_err(|error| io_error("open", &path, &error))?;
+            .map_err(|error| match error.raw_os_error() {
+                // The file is there: it is open. Never to be taken for "absent".
+                Some(libc::ENOENT) => IoError::new(
+                    "open",
+                    &path,
+                    IoErrorKind::Other,
+                    format!("{link} does not exist: /proc must be mounted"),
+                ),
+                _ => io_error("open", &path, &error),
+            })?;
         drop(first);
         Ok(NativeFile::new(&self.rt, path, file))
     }

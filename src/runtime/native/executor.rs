@@ -44,7 +44,7 @@ impl ExecutorPlan {
             cpu: None,
             ring_depth: 128,
             spin: Duration::ZERO,
-            preempt_timer: Duration::from_micros(500),
+            preempt_timer: Duration::from_millis(1),
             abort_on_panic: true,
         }
     }
@@ -210,6 +210,7 @@ where
     let (started, starts) = mpsc::channel();
     let thread = std::thread::Builder::new()
         .name(name.clone())
+        .stack_size(STACK_BYTES)
         .spawn(move || {
             let executor = match make(&plan) {
                 Ok(executor) => {
@@ -264,6 +265,8 @@ where
 /// The memory that is registered with the ring for small reads, in bytes. Larger
 /// figures gain little and count against RLIMIT_MEMLOCK.
 const IO_MEMORY_BYTES: usize = 64 * 1024;
+/// Address space only; deep futures of a debug build need more than the usual 2 MiB.
+const STACK_BYTES: usize = 8 << 20;
 /// Threads for what blocks. Two and unpinned, so that unlinking a large file delays
 /// neither the shard's core nor the next segment's creation.
 const HELPER_THREADS: usize = 2;

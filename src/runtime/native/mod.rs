@@ -16,10 +16,13 @@ mod buf;
 mod dir;
 mod executor;
 mod file;
+mod machine;
 mod mesh;
 #[cfg(test)]
 mod mesh_tests;
 mod net;
+#[cfg(test)]
+mod process_tests;
 mod rt;
 mod signals;
 mod stack;
@@ -36,6 +39,7 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
+pub use machine::{ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,

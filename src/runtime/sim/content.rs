@@ -146,7 +146,7 @@ impl Content {
             PowerCut::AllLost => return,
             PowerCut::AllKept => changes.len(),
             PowerCut::Prefix => rng.below(changes.len() as u64 + 1) as usize,
-            PowerCut::Sectors | PowerCut::Mixed => 0,
+            PowerCut::Sectors | PowerCut::Stale | PowerCut::Mixed => 0,
         };
         for change in &changes[..whole] {
             self.apply(change);
@@ -163,13 +163,16 @@ impl Content {
                     }
                 }
             }
-            PowerCut::Sectors => {
+            PowerCut::Sectors | PowerCut::Stale => {
                 for change in changes {
                     match change {
                         Change::Write { pos, data, len } => {
                             // A chance of its own for each write: mostly kept,
                             // mostly lost, or torn in the middle.
                             let odds = rng.below(5);
+                            if mode == PowerCut::Stale {
+                                self.show_stale(*pos, data.len());
+                            }
                             self.write_sectors(*pos, data, |_| rng.below(4) < odds);
                             if !rng.one_in(3) {
                                 self.size = self.size.max(pos + len);
@@ -208,6 +211,14 @@ impl Content {
         }
     }
 
+    /// Fills blocks that were never written with what a deleted file left.
+    fn show_stale(&mut self, pos: u64, len: usize) {
+        for index in pos / BLOCK..(pos + len as u64) / BLOCK {
+            let fresh = || Bytes::from_static(&[STALE_BYTE; BLOCK_BYTES]);
+            self.blocks.entry(index).or_insert_with(fresh);
+        }
+    }
+
     /// Drops what lies beyond the size, so that a later extension shows zeros.
     fn clip(&mut self) {
         self.blocks.split_off(&self.size.div_ceil(BLOCK));
@@ -226,3 +237,6 @@ impl Content {
         self.blocks.insert(index, Bytes::from(block));
     }
 }
+
+/// What stale sectors hold.
+pub(super) const STALE_BYTE: u8 = 0xa5;

@@ -79,8 +79,9 @@ impl SimDisk {
         self.state().faults.fail_ops(op, path, errno);
     }
 
-    /// All syncs at this site (or anywhere) fail. What they covered may be durable or
-    /// not, and no later sync tries again.
+    /// All syncs at this site (or anywhere) fail. What a file's sync covered may be
+    /// durable or not, and no later sync tries again; a directory's sync may be
+    /// repeated.
     pub fn fail_syncs(&self, site: Option<SyncSite>, errno: i32) {
         self.state().faults.fail_syncs(site, errno);
     }

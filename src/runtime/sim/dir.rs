@@ -44,15 +44,23 @@ impl SimDir {
     }
 
     pub async fn create_all(&self, site: SyncSite) -> Result<(), IoError> {
-        let mut steps: Vec<PathBuf> = self.path.ancestors().map(PathBuf::from).collect();
-        steps.reverse();
-        for path in steps {
-            let Some(parent) = path.parent().map(PathBuf::from) else {
-                continue;
-            };
-            if let Outcome::Yes(true) = self.rt.disk_op(Op::CreateDir { path }).await? {
-                self.rt.disk_op(Op::SyncDir { path: parent, site }).await?;
+        let mut missing = Vec::new();
+        for path in self.path.ancestors() {
+            let path = path.to_path_buf();
+            match self
+                .rt
+                .disk_op(Op::DirExists { path: path.clone() })
+                .await?
+            {
+                Outcome::Yes(true) => break,
+                _ => missing.push(path),
             }
+        }
+        for path in missing.into_iter().rev() {
+            let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
+            // If somebody else made it meanwhile, its name is synced all the same.
+            self.rt.disk_op(Op::CreateDir { path }).await?;
+            self.rt.disk_op(Op::SyncDir { path: parent, site }).await?;
         }
         Ok(())
     }

@@ -362,6 +362,10 @@ impl Core {
 
     /// Forgets the timers, wake-ups and nodes, when the world ends.
     pub fn clear(&self) {
+        // A destructor may try to spawn or to use a disk: nothing is up any more.
+        for node in &*self.nodes.borrow() {
+            node.up.set(false);
+        }
         self.drop_tasks(|_| true);
         let timers = std::mem::take(&mut *self.timers.borrow_mut());
         drop(timers);

@@ -8,7 +8,7 @@
 use super::content::{Change, FileContent};
 use super::rng::SimRng;
 use super::PowerCut;
-use crate::runtime::{DirEntry, IoError, IoErrorKind, BLOCK_BYTES};
+use crate::runtime::{DirEntry, IoError, BLOCK_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -133,7 +133,7 @@ impl FileSystem {
     }
 
     pub fn find_file(&self, op: &'static str, path: &Path) -> Result<InodeId, IoError> {
-        let id = self.lookup(path).ok_or_else(|| absent(op, path))?;
+        let id = self.resolve(op, path)?;
         match self.names(id) {
             None => Ok(id),
             Some(_) => Err(errno(op, path, libc::EISDIR)),
@@ -141,7 +141,7 @@ impl FileSystem {
     }
 
     pub fn find_dir(&self, op: &'static str, path: &Path) -> Result<InodeId, IoError> {
-        let id = self.lookup(path).ok_or_else(|| absent(op, path))?;
+        let id = self.resolve(op, path)?;
         match self.names(id) {
             Some(_) => Ok(id),
             None => Err(errno(op, path, libc::ENOTDIR)),
@@ -154,8 +154,8 @@ impl FileSystem {
 
     /// False if it exists already.
     pub fn create_dir(&mut self, op: &'static str, path: &Path) -> Result<bool, IoError> {
-        if self.dir_exists(path)? {
-            return Ok(false);
+        if self.lookup(path).is_some() {
+            return self.find_dir(op, path).map(|_| false);
         }
         self.create(op, path, Kind::Dir(Names::default()))?;
         Ok(true)
@@ -283,6 +283,17 @@ impl FileSystem {
         for (name, id) in entries {
             self.empty_dir(id);
             self.change_names(dir, NameChange::Unlink(name));
+        }
+    }
+
+    fn resolve(&self, op: &'static str, path: &Path) -> Result<InodeId, IoError> {
+        if let Some(id) = self.lookup(path) {
+            return Ok(id);
+        }
+        let mut above = path.ancestors().skip(1).filter_map(|p| self.lookup(p));
+        match above.next().and_then(|id| self.names(id)) {
+            Some(_) => Err(absent(op, path)),
+            None => Err(errno(op, path, libc::ENOTDIR)),
         }
     }
 
@@ -453,7 +464,8 @@ impl Names {
         let mut lost = BTreeSet::new();
         for (_, change) in &pending[..prefix] {
             let names = change.names();
-            let chance = mode == PowerCut::Sectors && rng.one_in(2);
+            let each = matches!(mode, PowerCut::Sectors | PowerCut::Stale);
+            let chance = each && rng.one_in(2);
             if chance || names.iter().any(|n| lost.contains(*n)) {
                 lost.extend(names.iter().map(|n| n.to_string()));
             } else {
@@ -498,7 +510,6 @@ fn errno(op: &'static str, path: &Path, errno: i32) -> IoError {
 }
 
 fn absent(op: &'static str, path: &Path) -> IoError {
-    debug_assert_eq!(IoErrorKind::from_errno(libc::ENOENT), IoErrorKind::NotFound);
     errno(op, path, libc::ENOENT)
 }
 

@@ -1,5 +1,6 @@
 //! Tests of loading and recovery over the simulator.
 
+mod cases;
 mod power_cut;
 mod scenario;
 mod sites;

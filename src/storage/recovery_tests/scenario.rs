@@ -165,6 +165,10 @@ async fn live(
     to_clean_stop: bool,
 ) -> Checked<()> {
     let (data_dir, log) = open_and_check(&rt, &model, config).await?;
+    if !to_clean_stop && draw(&rt, 5) == 0 {
+        // The life ends right after the load.
+        return Ok(());
+    }
     let mut steps = 0;
     loop {
         steps += 1;

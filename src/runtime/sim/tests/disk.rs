@@ -419,3 +419,16 @@ fn large_preallocated_files_cost_nothing() {
         assert_eq!(node.disk().used_bytes(), 32 << 20);
     }
 }
+
+#[test]
+fn stale_sectors_show_only_where_that_was_asked_for() {
+    let mut stale = 0;
+    for seed in 0..50 {
+        let left = after_a_power_cut(seed, false, PowerCut::Stale, |_| {});
+        assert!(left.iter().all(|b| [7, 0xa5].contains(b)), "seed {seed}");
+        stale += u32::from(left.contains(&0xa5));
+        let synced = after_a_power_cut(seed, true, PowerCut::Stale, |_| {});
+        assert_eq!(synced, vec![7; 2 * BLOCK_BYTES], "seed {seed}");
+    }
+    assert!(stale > 10);
+}

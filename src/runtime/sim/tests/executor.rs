@@ -221,3 +221,46 @@ fn a_clock_may_be_skewed() {
     assert_eq!(a.rt().wall_clock_ms() - b.rt().wall_clock_ms(), 250);
     assert_eq!(a.rt().now(), b.rt().now());
 }
+
+#[test]
+fn a_panic_in_a_task_reaches_the_test() {
+    let world = World::new(10);
+    let rt = world.node("a").rt();
+    rt.spawn(Queue::Background, async { panic!("a broken invariant") });
+    let panic = catch_unwind(AssertUnwindSafe(|| world.run_for(MS)));
+    let text = *panic.unwrap_err().downcast::<&str>().unwrap();
+    assert_eq!(text, "a broken invariant");
+    // The world can still be looked at.
+    assert_eq!(world.block_on(&rt, async { 5 }), 5);
+}
+
+#[test]
+fn the_end_of_a_world_drops_its_tasks_whatever_their_destructors_do() {
+    let world = World::new(11);
+    let node = world.node("a");
+    let dropped = Rc::new(Cell::new(0));
+    let guard = CountsDrop(dropped.clone(), node.rt());
+    node.rt().spawn(Queue::Latency, async move {
+        let _guard = guard;
+        std::future::pending::<()>().await;
+    });
+    world.run_for(MS);
+    let lock = world.block_on(&node.rt(), async { node.rt().dir("/").lock("l").await });
+    let sleeping = Box::pin(async move {
+        let rt = node.rt();
+        rt.sleep(MS).await;
+    });
+    drop(world);
+    assert_eq!(dropped.get(), 1);
+    drop((lock, sleeping));
+}
+
+#[test]
+fn tasks_of_a_world_cannot_run_it() {
+    let world = Rc::new(World::new(12));
+    let rt = world.node("a").rt();
+    let inner = world.clone();
+    let nested = async move { inner.run_for(MS) };
+    let refused = catch_unwind(AssertUnwindSafe(|| world.block_on(&rt, nested)));
+    assert!(refused.is_err());
+}

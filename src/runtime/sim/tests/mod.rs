@@ -6,6 +6,7 @@ mod faults;
 mod files;
 mod mesh;
 mod net;
+mod parity;
 
 use crate::runtime::{File, OpenMode, Rt, SharedBuf, SyncSite, BLOCK_BYTES};
 

@@ -1,0 +1,229 @@
+//! What the broker runs with. Fields carry the settings' names.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::error::{ConfigError, Origin};
+use super::table::{find, Scope};
+use super::value::{parse_bool, parse_int, HostPort};
+use super::{FlushOnAck, Sources};
+
+/// The broker's settings, all of them checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerConfig {
+    /// `node.id`.
+    pub node_id: i32,
+    /// `listeners`; port 0 takes a free one.
+    pub listener: HostPort,
+    /// `advertised.listeners`; `None`: the listener's own address. Port 0 stands for the listener's port.
+    pub advertised_listener: Option<HostPort>,
+    /// `log.dirs`, or `log.dir` where that is empty.
+    pub data_dir: PathBuf,
+    /// `shards`; 0: one for each usable CPU.
+    pub shards: usize,
+    /// `auto.create.topics.enable`.
+    pub auto_create_topics_enable: bool,
+    /// `num.partitions`.
+    pub num_partitions: i32,
+    /// `default.replication.factor`.
+    pub default_replication_factor: i16,
+    /// `flush.on.ack`, the default of topics.
+    pub flush_on_ack: FlushOnAck,
+    /// `min.insync.replicas`, the default of topics.
+    pub min_insync_replicas: u32,
+    /// `checkpoint.bytes`.
+    pub checkpoint_bytes: u64,
+    /// `log.flush.offset.checkpoint.interval.ms`.
+    pub log_flush_offset_checkpoint_interval_ms: u64,
+    /// `replica.high.watermark.checkpoint.interval.ms`.
+    pub replica_high_watermark_checkpoint_interval_ms: u64,
+    /// `message.max.bytes`.
+    pub message_max_bytes: u32,
+    /// `log.segment.bytes`.
+    pub log_segment_bytes: u32,
+    /// `log.roll.ms`, or `log.roll.hours` where that is empty.
+    pub log_roll_ms: i64,
+    /// `log.index.interval.bytes`.
+    pub log_index_interval_bytes: u32,
+    /// `log.index.size.max.bytes`.
+    pub log_index_size_max_bytes: u32,
+    /// `log.message.timestamp.before.max.ms`.
+    pub log_message_timestamp_before_max_ms: i64,
+    /// `log.message.timestamp.after.max.ms`.
+    pub log_message_timestamp_after_max_ms: i64,
+    /// `socket.request.max.bytes`; the frame limit is this or an eighth of the shard's budget.
+    pub socket_request_max_bytes: u32,
+    /// `request.memory.bytes`, over all shards; 0: 1/16 of RAM, at most 1 GiB a shard.
+    pub request_memory_bytes: u64,
+    /// `min.request.progress`, bytes a second; 0: never closed for being slow.
+    pub min_request_progress: u32,
+    /// `fetch.max.bytes`.
+    pub fetch_max_bytes: u32,
+    /// `cache.bytes`, over all shards; 0: chosen from the machine's RAM.
+    pub cache_bytes: u64,
+    /// `max.connections`.
+    pub max_connections: u32,
+    /// `connections.max.idle.ms`.
+    pub connections_max_idle_ms: u64,
+}
+
+impl Default for BrokerConfig {
+    /// The table's defaults.
+    fn default() -> BrokerConfig {
+        Sources::new()
+            .resolve()
+            .expect("the table's defaults are valid; a test checks each")
+            .config
+    }
+}
+
+impl BrokerConfig {
+    /// Builds the configuration from checked values; what is not given has the table's default.
+    pub(super) fn from_values(
+        given: &BTreeMap<&'static str, (String, Origin)>,
+    ) -> Result<BrokerConfig, ConfigError> {
+        let values = Values { given };
+        let listener = values.address("listeners")?.ok_or_else(|| {
+            values.invalid(
+                "listeners",
+                "must not be empty; write HOST:PORT, for instance 127.0.0.1:9092",
+            )
+        })?;
+        let advertised_listener = values.address("advertised.listeners")?;
+        values.check_advertised(&listener, advertised_listener.as_ref())?;
+        Ok(BrokerConfig {
+            node_id: values.int("node.id")? as i32,
+            listener,
+            advertised_listener,
+            data_dir: values.data_dir()?,
+            shards: values.int("shards")? as usize,
+            auto_create_topics_enable: values.bool("auto.create.topics.enable")?,
+            num_partitions: values.int("num.partitions")? as i32,
+            default_replication_factor: values.int("default.replication.factor")? as i16,
+            flush_on_ack: values.flush_on_ack()?,
+            min_insync_replicas: values.int("min.insync.replicas")? as u32,
+            checkpoint_bytes: values.int("checkpoint.bytes")? as u64,
+            log_flush_offset_checkpoint_interval_ms: values
+                .int("log.flush.offset.checkpoint.interval.ms")?
+                as u64,
+            replica_high_watermark_checkpoint_interval_ms: values
+                .int("replica.high.watermark.checkpoint.interval.ms")?
+                as u64,
+            message_max_bytes: values.int("message.max.bytes")? as u32,
+            log_segment_bytes: values.int("log.segment.bytes")? as u32,
+            log_roll_ms: values.log_roll_ms()?,
+            log_index_interval_bytes: values.int("log.index.interval.bytes")? as u32,
+            log_index_size_max_bytes: values.int("log.index.size.max.bytes")? as u32,
+            log_message_timestamp_before_max_ms: values
+                .int("log.message.timestamp.before.max.ms")?,
+            log_message_timestamp_after_max_ms: values.int("log.message.timestamp.after.max.ms")?,
+            socket_request_max_bytes: values.int("socket.request.max.bytes")? as u32,
+            request_memory_bytes: values.int("request.memory.bytes")? as u64,
+            min_request_progress: values.int("min.request.progress")? as u32,
+            fetch_max_bytes: values.int("fetch.max.bytes")? as u32,
+            cache_bytes: values.int("cache.bytes")? as u64,
+            max_connections: values.int("max.connections")? as u32,
+            connections_max_idle_ms: values.int("connections.max.idle.ms")? as u64,
+        })
+    }
+}
+
+/// Values by name, with the table's defaults below them. The casts above are safe because each row's bounds lie
+/// within its field's type; a test holds every row's bounds against its field.
+struct Values<'a> {
+    given: &'a BTreeMap<&'static str, (String, Origin)>,
+}
+
+impl<'a> Values<'a> {
+    fn text(&self, name: &str) -> &'a str {
+        match self.given.get(name) {
+            Some((value, _)) => value,
+            None => row(name).default,
+        }
+    }
+
+    fn origin(&self, name: &str) -> Origin {
+        self.given
+            .get(name)
+            .map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
+    fn invalid(&self, name: &str, problem: impl Into<String>) -> ConfigError {
+        ConfigError::Invalid {
+            name: name.to_owned(),
+            value: self.text(name).to_owned(),
+            problem: problem.into(),
+            origin: self.origin(name),
+        }
+    }
+
+    fn int(&self, name: &str) -> Result<i64, ConfigError> {
+        row(name)
+            .kind
+            .check(self.text(name))
+            .map_err(|problem| self.invalid(name, problem))?;
+        parse_int(self.text(name), i64::MIN, i64::MAX)
+            .map_err(|problem| self.invalid(name, problem))
+    }
+
+    fn bool(&self, name: &str) -> Result<bool, ConfigError> {
+        parse_bool(self.text(name)).map_err(|problem| self.invalid(name, problem))
+    }
+
+    fn address(&self, name: &str) -> Result<Option<HostPort>, ConfigError> {
+        match self.text(name) {
+            "" => Ok(None),
+            text => HostPort::parse(text)
+                .map(Some)
+                .map_err(|problem| self.invalid(name, problem)),
+        }
+    }
+
+    fn flush_on_ack(&self) -> Result<FlushOnAck, ConfigError> {
+        self.text("flush.on.ack")
+            .parse()
+            .map_err(|problem: String| self.invalid("flush.on.ack", problem))
+    }
+
+    fn data_dir(&self) -> Result<PathBuf, ConfigError> {
+        let dir = match self.text("log.dirs") {
+            "" => self.text("log.dir"),
+            dirs => dirs,
+        };
+        if dir.is_empty() {
+            return Err(self.invalid("log.dir", "must name the data directory"));
+        }
+        Ok(PathBuf::from(dir))
+    }
+
+    fn log_roll_ms(&self) -> Result<i64, ConfigError> {
+        match self.text("log.roll.ms") {
+            "" => Ok(self.int("log.roll.hours")? * 3_600_000),
+            _ => self.int("log.roll.ms"),
+        }
+    }
+
+    /// Clients can connect to what they are told: never to the address of every interface.
+    fn check_advertised(
+        &self,
+        listener: &HostPort,
+        advertised: Option<&HostPort>,
+    ) -> Result<(), ConfigError> {
+        match advertised {
+            Some(advertised) if advertised.is_wildcard() => Err(self.invalid(
+                "advertised.listeners",
+                "clients cannot connect to the address of every interface; name this machine",
+            )),
+            None if listener.is_wildcard() => Err(self.invalid(
+                "listeners",
+                "listens on every interface, so advertised.listeners must say which address clients are to use",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn row(name: &str) -> &'static super::Setting {
+    find(Scope::Broker, name)
+        .expect("each field's setting stands in the table; a test builds the defaults")
+}

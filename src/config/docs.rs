@@ -1,0 +1,41 @@
+//! The table as documentation.
+
+use std::fmt::Write;
+
+use super::sources::environment_name;
+use super::table::{Scope, Setting, SETTINGS};
+
+/// Markdown tables of all settings, the broker's and the topics'.
+pub fn markdown() -> String {
+    let mut out = String::new();
+    out.push_str(
+        "### Broker settings\n\n| setting | values | default | what it does |\n|---|---|---|---|\n",
+    );
+    rows(&mut out, Scope::Broker, |setting| match setting.default {
+        "" => "(empty)".to_owned(),
+        default => format!("`{default}`"),
+    });
+    out.push_str("\n### Topic settings\n\n| setting | values | default: the broker's | what it does |\n|---|---|---|---|\n");
+    rows(&mut out, Scope::Topic, |setting| {
+        format!("`{}`", setting.default)
+    });
+    let example = environment_name("log.segment.bytes");
+    let _ = write!(
+        out,
+        "\nPrecedence, lowest first: defaults, the file of `--config`, environment (`log.segment.bytes` is \
+         `{example}`), `--set NAME=VALUE`, named flags.\n"
+    );
+    out
+}
+
+fn rows(out: &mut String, scope: Scope, default: impl Fn(&Setting) -> String) {
+    for setting in SETTINGS.iter().filter(|setting| setting.scope == scope) {
+        let (name, values) = (setting.name, setting.kind.describe());
+        let _ = writeln!(
+            out,
+            "| `{name}` | {values} | {} | {} |",
+            default(setting),
+            setting.doc
+        );
+    }
+}

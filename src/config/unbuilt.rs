@@ -1,0 +1,234 @@
+//! Kafka's settings that this version does not have, and how each is answered.
+//!
+//! Three answers. *Fixed*: accepted at the one value that equals what this version does, refused at any other.
+//! *Meaningless*: accepted with a note, because a thread-per-core broker has nothing that it would tune. *Refused*:
+//! refused at any value, because the file's author counts on something that would not happen.
+
+use super::table::{nearest, Scope};
+
+/// How a setting of Kafka's that is not built is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unbuilt {
+    /// Accepted at this one value, which equals what this version does.
+    Fixed {
+        /// The value accepted.
+        value: &'static str,
+        /// What this version does.
+        because: &'static str,
+    },
+    /// Accepted with a note; it changes nothing that a client can see.
+    Meaningless {
+        /// What takes its place.
+        because: &'static str,
+    },
+    /// Refused.
+    Refused {
+        /// What is missing.
+        because: &'static str,
+    },
+}
+
+/// The answer to this name, if it is one of Kafka's that are not built.
+pub fn find(scope: Scope, name: &str) -> Option<Unbuilt> {
+    let rows = match scope {
+        Scope::Broker => BROKER,
+        Scope::Topic => TOPIC,
+    };
+    if let Some((_, answer)) = rows.iter().find(|(known, _)| *known == name) {
+        return Some(*answer);
+    }
+    // A misspelled setting of ours is not a member of a family.
+    if scope == Scope::Topic || nearest(scope, name).is_some() {
+        return None;
+    }
+    let (_, because) = BROKER_PREFIXES
+        .iter()
+        .find(|(prefix, _)| name.starts_with(prefix))?;
+    Some(Unbuilt::Refused { because })
+}
+
+type Row = (&'static str, Unbuilt);
+
+const fn fixed(name: &'static str, value: &'static str, because: &'static str) -> Row {
+    (name, Unbuilt::Fixed { value, because })
+}
+
+const fn meaningless(name: &'static str, because: &'static str) -> Row {
+    (name, Unbuilt::Meaningless { because })
+}
+
+const fn refused(name: &'static str, because: &'static str) -> Row {
+    (name, Unbuilt::Refused { because })
+}
+
+const AS_PRODUCED: &str = "batches are kept as the producer compressed them";
+const CREATE_TIME: &str = "records keep the producer's timestamp";
+const FLUSHED: &str = "`flush.on.ack` decides when records are flushed";
+const KEPT: &str = "records are kept until the topic is deleted";
+const NEVER: &str = "9223372036854775807";
+const NO_COMPACTION: &str = "compaction is not built";
+const NO_TIERS: &str = "there is no tiered storage";
+const ONE_BROKER: &str = "there is one broker";
+const ONE_REPLICA: &str = "there is one replica";
+const ONLY_PLAINTEXT: &str = "there are only PLAINTEXT listeners";
+const PREALLOCATION: &str = "preallocation grows with the segment by itself";
+const SOCKETS: &str = "the kernel sizes socket buffers by itself";
+const THREADS: &str = "each shard is one thread; see `shards`";
+const UNLIMITED: &str = "connections are only counted in all; use `max.connections`";
+
+const TOPIC: &[Row] = &[
+    fixed("cleanup.policy", "delete", NO_COMPACTION),
+    fixed("compression.type", "producer", AS_PRODUCED),
+    fixed("message.timestamp.type", "CreateTime", CREATE_TIME),
+    fixed("retention.ms", "-1", KEPT),
+    fixed("retention.bytes", "-1", KEPT),
+    fixed("unclean.leader.election.enable", "false", ONE_REPLICA),
+    fixed("preallocate", "false", PREALLOCATION),
+    fixed("remote.storage.enable", "false", NO_TIERS),
+    fixed("segment.jitter.ms", "0", "rolls are not spread in time"),
+    fixed("flush.messages", NEVER, FLUSHED),
+    fixed("flush.ms", NEVER, FLUSHED),
+    refused("delete.retention.ms", NO_COMPACTION),
+    refused("min.cleanable.dirty.ratio", NO_COMPACTION),
+    refused("min.compaction.lag.ms", NO_COMPACTION),
+    refused("max.compaction.lag.ms", NO_COMPACTION),
+    refused("file.delete.delay.ms", "a deleted topic's files go at once"),
+    refused("local.retention.ms", NO_TIERS),
+    refused("local.retention.bytes", NO_TIERS),
+    refused("remote.log.copy.disable", NO_TIERS),
+    refused("remote.log.delete.on.disable", NO_TIERS),
+    refused("leader.replication.throttled.replicas", ONE_REPLICA),
+    refused("follower.replication.throttled.replicas", ONE_REPLICA),
+];
+
+const BROKER: &[Row] = &[
+    refused("broker.id", "use `node.id`"),
+    fixed(
+        "process.roles",
+        "broker,controller",
+        "one process is broker and controller",
+    ),
+    meaningless(
+        "controller.listener.names",
+        "the controller has no listener of its own",
+    ),
+    fixed("log.cleanup.policy", "delete", NO_COMPACTION),
+    fixed("log.cleaner.enable", "false", NO_COMPACTION),
+    fixed("compression.type", "producer", AS_PRODUCED),
+    fixed("log.message.timestamp.type", "CreateTime", CREATE_TIME),
+    fixed("log.retention.ms", "-1", KEPT),
+    fixed("log.retention.minutes", "-1", KEPT),
+    fixed("log.retention.hours", "-1", KEPT),
+    fixed("log.retention.bytes", "-1", KEPT),
+    refused(
+        "max.request.partition.size.limit",
+        "topics are not described page by page",
+    ),
+    meaningless("log.retention.check.interval.ms", KEPT),
+    fixed("log.flush.interval.messages", NEVER, FLUSHED),
+    fixed("log.flush.interval.ms", NEVER, FLUSHED),
+    fixed("log.flush.scheduler.interval.ms", NEVER, FLUSHED),
+    fixed("log.preallocate", "false", PREALLOCATION),
+    fixed("log.roll.jitter.ms", "0", "rolls are not spread in time"),
+    fixed("log.roll.jitter.hours", "0", "rolls are not spread in time"),
+    fixed("unclean.leader.election.enable", "false", ONE_REPLICA),
+    refused("auto.leader.rebalance.enable", ONE_BROKER),
+    fixed("delete.topic.enable", "true", "topics can be deleted"),
+    refused("controlled.shutdown.enable", ONE_BROKER),
+    fixed(
+        "security.inter.broker.protocol",
+        "PLAINTEXT",
+        ONLY_PLAINTEXT,
+    ),
+    fixed("inter.broker.listener.name", "PLAINTEXT", ONLY_PLAINTEXT),
+    fixed("max.connections.per.ip", "2147483647", UNLIMITED),
+    fixed("max.connections.per.ip.overrides", "", UNLIMITED),
+    fixed("max.connection.creation.rate", "2147483647", UNLIMITED),
+    fixed(
+        "max.incremental.fetch.session.cache.slots",
+        "0",
+        "there are no fetch sessions",
+    ),
+    fixed(
+        "queued.max.request.bytes",
+        "-1",
+        "use `request.memory.bytes`",
+    ),
+    meaningless(
+        "queued.max.requests",
+        "requests are bounded by bytes; see `request.memory.bytes`",
+    ),
+    meaningless("num.network.threads", THREADS),
+    meaningless("num.io.threads", THREADS),
+    meaningless("background.threads", THREADS),
+    meaningless("num.recovery.threads.per.data.dir", THREADS),
+    meaningless("num.replica.fetchers", THREADS),
+    meaningless("num.replica.alter.log.dirs.threads", THREADS),
+    meaningless("socket.send.buffer.bytes", SOCKETS),
+    meaningless("socket.receive.buffer.bytes", SOCKETS),
+    refused("socket.listen.backlog.size", "the backlog has no setting"),
+];
+
+/// Families of which no member is built.
+const BROKER_PREFIXES: &[(&str, &str)] = &[
+    ("ssl.", "there is no TLS"),
+    ("sasl.", "there is no SASL"),
+    ("listener.", "only PLAINTEXT listeners are supported yet"),
+    ("authorizer.", "there are no ACLs"),
+    ("super.users", "there are no ACLs"),
+    ("principal.builder.", "there are no ACLs"),
+    ("security.", "there is no TLS and no SASL"),
+    ("zookeeper.", "there is no ZooKeeper"),
+    ("controller.", "there is one controller, in this process"),
+    ("quorum.", "there is one controller, in this process"),
+    ("broker.", "there is one broker"),
+    ("leader.", "there is one broker"),
+    ("replica.", "replication between brokers is not built"),
+    ("replication.", "replication between brokers is not built"),
+    ("reserved.broker.", "use `node.id`"),
+    ("metadata.log.", "the metadata log has no settings"),
+    ("metadata.max.", "the metadata log has no settings"),
+    ("group.", "consumer groups are not built"),
+    ("offsets.", "consumer groups are not built"),
+    ("offset.metadata.", "consumer groups are not built"),
+    ("share.", "consumer groups are not built"),
+    ("transaction.", "transactions are not built"),
+    ("transactional.", "transactions are not built"),
+    ("producer.id.", "transactions are not built"),
+    ("log.cleaner.", "compaction is not built"),
+    ("log.local.", "there is no tiered storage"),
+    ("log.deletion.", "a deleted topic's files go at once"),
+    ("log.segment.delete.", "a deleted topic's files go at once"),
+    ("remote.", "there is no tiered storage"),
+    ("quota.", "there are no quotas"),
+    ("client.quota.", "there are no quotas"),
+    ("alter.", "there are no quotas"),
+    ("controller.quota.", "there are no quotas"),
+    ("metric.", "there are no metrics reporters"),
+    ("metrics.", "there are no metrics reporters"),
+    ("kafka.metrics.", "there are no metrics reporters"),
+    ("telemetry.", "there is no client telemetry"),
+    ("delegation.token.", "there are no delegation tokens"),
+    ("password.encoder.", "no secrets are kept"),
+    ("config.providers", "there are no configuration providers"),
+    ("create.topic.policy.", "there are no topic policies"),
+    ("alter.config.policy.", "there are no topic policies"),
+    ("early.start.listeners", "there is one listener"),
+    ("inter.broker.", "there is one broker"),
+    ("initial.broker.", "there is one broker"),
+    ("fetch.purgatory.", "waiting requests need no purgatory"),
+    ("producer.purgatory.", "waiting requests need no purgatory"),
+    (
+        "delete.records.purgatory.",
+        "waiting requests need no purgatory",
+    ),
+    (
+        "connection.failed.authentication.",
+        "there is no authentication",
+    ),
+    ("connections.max.reauth.", "there is no authentication"),
+    (
+        "compression.",
+        "batches are kept as the producer compressed them",
+    ),
+];

@@ -1,0 +1,615 @@
+//! Power cuts, damaged snapshots, full and failing disks, in the simulator.
+
+use super::*;
+use crate::controller::options::SnapshotInterval;
+use crate::controller::snapshot::{SnapshotName, SnapshotStore};
+use crate::controller::{Controller, ControllerError, ControllerOptions, TopicSelector};
+use crate::protocol::ErrorCode;
+use crate::runtime::sim::{PowerCut, SimNode, World};
+use crate::runtime::{Queue, Rt, SyncSite};
+use crate::storage::{Storage, StorageLimits};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+const DATA_DIR: &str = "/data";
+/// Work of a round, at most: with snapshots, and before the first.
+const LONG: Duration = Duration::from_millis(400);
+const SHORT: Duration = Duration::from_millis(40);
+
+fn storage(rt: &Rt) -> Storage {
+    Storage::new(
+        rt.clone(),
+        StorageLimits {
+            cache_bytes: 4 << 20,
+            cold_read_bytes: 4 << 20,
+            write_bytes: 4 << 20,
+            flushes_in_flight_max: 4,
+            open_segments_max: 4,
+        },
+    )
+}
+
+fn options(clean_at: Option<i64>) -> ControllerOptions {
+    ControllerOptions {
+        node_id: 1,
+        cluster_id: CLUSTER,
+        broker_config: Default::default(),
+        max_partitions_per_topic: 50,
+        max_partitions: 1000,
+        clean: clean_at.is_some(),
+        recovery_point: clean_at,
+    }
+}
+
+async fn open(rt: &Rt, clean_at: Option<i64>) -> Result<(Controller, Image), ControllerError> {
+    // Snapshots often, so that every run meets some.
+    let interval = SnapshotInterval {
+        records: 40,
+        bytes: 1 << 20,
+    };
+    let dir = rt.dir(DATA_DIR);
+    Controller::open_with(rt, &storage(rt), dir, options(clean_at), interval).await
+}
+
+/// What one client knows of one of its names.
+#[derive(Debug, Clone, PartialEq)]
+enum Known {
+    Absent,
+    /// With this id and number of partitions.
+    Present(Uuid, i32),
+    /// A create of so many partitions was not answered.
+    MaybeCreated(i32),
+    /// A delete was not answered.
+    MaybeDeleted(Uuid, i32),
+}
+
+/// What all clients know.
+#[derive(Default)]
+struct Book {
+    topics: RefCell<BTreeMap<String, Known>>,
+    producer_ids: RefCell<Vec<Range<i64>>>,
+    answers: Cell<usize>,
+}
+
+impl Book {
+    fn of(&self, name: &str) -> Known {
+        let topics = self.topics.borrow();
+        topics.get(name).cloned().unwrap_or(Known::Absent)
+    }
+
+    fn note(&self, name: &str, known: Known) {
+        self.topics.borrow_mut().insert(name.into(), known);
+    }
+
+    /// Holds the image against what was answered, and settles what was not.
+    fn check(&self, image: &Image, context: &str) {
+        for (name, known) in self.topics.borrow_mut().iter_mut() {
+            let found = image
+                .topic(name)
+                .map(|t| (t.id, t.partitions.len() as i32, t.configs.len()));
+            let whole = |partitions: i32| match found {
+                Some((id, count, configs)) => {
+                    assert_eq!((count, configs), (partitions, 1), "{name}, {context}");
+                    Known::Present(id, partitions)
+                }
+                None => Known::Absent,
+            };
+            *known = match known.clone() {
+                Known::Absent => {
+                    assert_eq!(found, None, "{name} is back, {context}");
+                    Known::Absent
+                }
+                Known::Present(id, partitions) => {
+                    assert_eq!(found, Some((id, partitions, 1)), "{name}, {context}");
+                    Known::Present(id, partitions)
+                }
+                Known::MaybeCreated(partitions) => whole(partitions),
+                Known::MaybeDeleted(id, partitions) => {
+                    let now = whole(partitions);
+                    let same = now == Known::Absent || now == Known::Present(id, partitions);
+                    assert!(same, "{name} has another id, {context}");
+                    now
+                }
+            };
+        }
+        let book = self.topics.borrow();
+        for topic in image.topics() {
+            assert!(book.contains_key(&*topic.name), "{}, {context}", topic.name);
+        }
+        let mut ranges = self.producer_ids.borrow().clone();
+        ranges.sort_by_key(|range| range.start);
+        for pair in ranges.windows(2) {
+            assert!(pair[0].end <= pair[1].start, "{pair:?} overlap, {context}");
+        }
+        if let Some(last) = ranges.last() {
+            assert!(image.producer_ids_next() >= last.end, "{context}");
+        }
+    }
+}
+
+/// Creates, deletes and allocates for ever, writing down what is asked before and
+/// what is answered after. Names are the client's own.
+async fn client(world: Rc<World>, controller: Controller, book: Rc<Book>, number: usize) {
+    loop {
+        let name = format!("client.{number}.{}", world.random_below(6));
+        match (world.random_below(5), book.of(&name)) {
+            (0, _) => {
+                let count = 1 + world.random_below(1000) as i32;
+                if let Ok(range) = controller.allocate_producer_ids(count).await {
+                    assert_eq!(range.end - range.start, count as i64);
+                    book.producer_ids.borrow_mut().push(range);
+                }
+            }
+            (_, Known::Absent) => {
+                let partitions = 1 + world.random_below(9) as i32;
+                book.note(&name, Known::MaybeCreated(partitions));
+                let topic = NewTopic {
+                    num_partitions: partitions,
+                    configs: vec![("segment.ms".into(), Some("60000".into()))],
+                    ..new_topic(&name)
+                };
+                let (results, delta) = controller.create_topics(vec![topic], false).await;
+                let created = results[0].as_ref().expect("an absent topic can be created");
+                assert!(delta.is_some_and(|delta| delta.changes.len() == 1));
+                assert!(controller.image().topic(&name).is_some());
+                book.note(&name, Known::Present(created.id, partitions));
+            }
+            (_, Known::Present(id, partitions)) => {
+                book.note(&name, Known::MaybeDeleted(id, partitions));
+                let selector = TopicSelector::Name(name.clone());
+                let (results, delta) = controller.delete_topics(vec![selector]).await;
+                assert_eq!(results[0], Ok((id, name.clone())));
+                assert!(delta.is_some() && controller.image().topic(&name).is_none());
+                book.note(&name, Known::Absent);
+            }
+            (_, uncertain) => panic!("{uncertain:?} is settled before clients start"),
+        }
+        book.answers.set(book.answers.get() + 1);
+    }
+}
+
+/// Rounds of work of up to `work_max` each, ended by a power cut or a clean stop. Returns
+/// how many requests were answered.
+fn power_cuts(seed: u64, work_max: Duration, prepare: impl Fn(&SimNode)) -> usize {
+    let world = Rc::new(World::new(seed));
+    let node = world.node("broker");
+    let book = Rc::new(Book::default());
+    let mut clean_at = None;
+    for round in 0..6 {
+        let context = format!("seed {seed}, round {round}");
+        if !node.is_up() {
+            node.restart();
+        }
+        let rt = node.rt();
+        prepare(&node);
+        // A power cut may also come while it loads.
+        let load_limit = match world.random_below(4) {
+            0 => Duration::from_micros(world.random_below(20_000)),
+            _ => Duration::from_secs(3600),
+        };
+        let opened = world.block_on_for(&rt, load_limit, open(&rt, clean_at));
+        clean_at = None;
+        let Some(opened) = opened else {
+            node.crash();
+            continue;
+        };
+        let (controller, image) =
+            opened.unwrap_or_else(|error| panic!("the controller opens: {error} ({context})"));
+        book.check(&image, &context);
+        for number in 0..3 {
+            let work = client(world.clone(), controller.clone(), book.clone(), number);
+            rt.spawn(Queue::Latency, work);
+        }
+        world.run_for(Duration::from_micros(
+            world.random_below(work_max.as_micros() as u64),
+        ));
+        if world.random_below(3) == 0 {
+            // A clean stop, but only once the clients are gone: they expect answers.
+            node.kill();
+            let rt = node.restart();
+            let closed = world.block_on(&rt, async {
+                let (controller, image) = open(&rt, None).await.unwrap();
+                book.check(&image, &context);
+                controller.close().await.unwrap()
+            });
+            clean_at = Some(closed);
+            node.kill();
+        } else {
+            node.crash();
+        }
+    }
+    book.answers.get()
+}
+
+#[test]
+fn given_power_cuts_at_random_moments_then_what_was_answered_survives_and_the_rest_is_whole_or_absent(
+) {
+    let mut answers = 0;
+    for seed in 0..40 {
+        answers += power_cuts(seed, LONG, |_| {});
+        power_cuts(seed, SHORT, |_| {});
+    }
+    assert!(answers > 1000, "only {answers} requests were answered");
+}
+
+/// The test above must notice if answers do not wait for the disk.
+#[test]
+fn given_a_sync_that_does_nothing_then_the_power_cut_test_notices() {
+    // Snapshots sync the directory too, so names are lost early or never.
+    for (site, work_max) in [
+        (SyncSite::SegmentFlush, LONG),
+        (SyncSite::SegmentCreate, SHORT),
+        (SyncSite::PartitionCreate, SHORT),
+    ] {
+        let noticed = (0..100).any(|seed| {
+            let lying = || power_cuts(seed, work_max, |node| node.disk().disable_sync(site));
+            let Err(panic) = std::panic::catch_unwind(lying) else {
+                return false;
+            };
+            // The message of a check that failed, not of something that broke otherwise.
+            let message = panic.downcast_ref::<String>().expect("a check's message");
+            assert!(message.contains(&format!("seed {seed}")), "{message}");
+            true
+        });
+        assert!(noticed, "no seed notices that {site:?} does nothing");
+    }
+}
+
+#[test]
+fn given_snapshots_that_a_power_cut_may_tear_then_the_log_makes_up_for_them() {
+    let mut answers = 0;
+    for seed in 0..15 {
+        answers += power_cuts(seed, LONG, |node| {
+            node.disk().disable_sync(SyncSite::MetadataSnapshot);
+        });
+    }
+    assert!(answers > 300, "only {answers} requests were answered");
+}
+
+/// A written snapshot stays: with its sync disabled this fails, as the test shows.
+#[test]
+fn given_a_snapshot_when_the_power_is_cut_then_it_is_there_whole() {
+    let survives = |disable: bool| {
+        let world = World::new(9);
+        let node = world.node("broker");
+        if disable {
+            node.disk().disable_sync(SyncSite::MetadataSnapshot);
+        }
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let (controller, _) = open(&rt, None).await.unwrap();
+            for i in 0..60 {
+                create(&controller, &format!("t-{i}")).await.unwrap();
+            }
+            // Answered after the snapshot before it was written.
+            controller.allocate_producer_ids(1).await.unwrap();
+        });
+        assert!(!snapshots(&node).is_empty(), "no snapshot was written");
+        node.crash_with(PowerCut::AllLost);
+        let rt = node.restart();
+        world.block_on(&rt, async {
+            let store = SnapshotStore::new(rt.dir(DATA_DIR).subdir("__cluster_metadata-0"));
+            let names = store.list().await.unwrap();
+            let empty = || Image::empty(CLUSTER, 1);
+            match names.first() {
+                Some(name) => store.read(&rt, *name, empty()).await.is_ok(),
+                None => false,
+            }
+        })
+    };
+    assert!(survives(false));
+    assert!(!survives(true), "the loss of the sync is not noticed");
+}
+
+fn topic_names(image: &Image) -> Vec<String> {
+    image.topics().map(|t| t.name.to_string()).collect()
+}
+
+async fn create(controller: &Controller, name: &str) -> Result<Uuid, ErrorCode> {
+    let (mut results, _) = controller.create_topics(vec![new_topic(name)], false).await;
+    results.remove(0).map(|t| t.id).map_err(|fault| fault.code)
+}
+
+fn snapshots(node: &SimNode) -> Vec<(SnapshotName, PathBuf)> {
+    let files = node.disk().list_raw(DATA_DIR);
+    let mut found: Vec<_> = files
+        .into_iter()
+        .filter_map(|(path, _)| {
+            let name = SnapshotName::parse(path.file_name()?.to_str()?)?;
+            Some((name, path))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Opens and closes twice with a topic each, so that there are two snapshots.
+fn two_snapshots(world: &World, node: &SimNode) -> Image {
+    let rt = node.rt();
+    let mut clean_at = None;
+    for name in ["first", "second"] {
+        let closed = world.block_on(&rt, async {
+            let (controller, _) = open(&rt, clean_at).await.unwrap();
+            create(&controller, name).await.unwrap();
+            (controller.close().await.unwrap(), controller.image())
+        });
+        clean_at = Some(closed.0);
+        if name == "second" {
+            assert_eq!(topic_names(&closed.1), ["first", "second"]);
+            assert_eq!(snapshots(node).len(), 2);
+            return closed.1;
+        }
+    }
+    unreachable!()
+}
+
+fn tear(node: &SimNode, path: &PathBuf) {
+    let mut content = node.disk().read_raw(path).unwrap();
+    content.truncate(content.len() - 7);
+    node.disk().write_raw(path, &content);
+}
+
+#[test]
+fn given_torn_snapshots_when_opened_then_older_ones_and_the_log_give_the_same_image() {
+    for torn in [0, 1, 2] {
+        let world = World::new(torn as u64);
+        let node = world.node("broker");
+        let before = two_snapshots(&world, &node);
+        for (_, path) in snapshots(&node).iter().rev().take(torn) {
+            tear(&node, path);
+        }
+        let rt = node.rt();
+        let after = world.block_on(&rt, async { open(&rt, None).await.unwrap().1 });
+        assert_eq!(after, before, "{torn} torn");
+    }
+}
+
+#[test]
+fn given_snapshots_but_no_log_when_opened_then_it_says_that_records_are_missing() {
+    let world = World::new(1);
+    let node = world.node("broker");
+    two_snapshots(&world, &node);
+    for (path, _) in node.disk().list_raw(DATA_DIR) {
+        if path.extension().is_some_and(|e| e == "log") {
+            assert!(node.disk().remove_raw(path));
+        }
+    }
+    let rt = node.rt();
+    let error = world.block_on(&rt, async { open(&rt, None).await.err().unwrap() });
+    assert!(
+        matches!(error, ControllerError::RecordsMissing { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn given_another_clusters_snapshot_when_opened_then_refused() {
+    let world = World::new(1);
+    let node = world.node("broker");
+    two_snapshots(&world, &node);
+    let rt = node.rt();
+    let error = world.block_on(&rt, async {
+        let options = ControllerOptions {
+            cluster_id: Uuid::from_u128(0xBAD),
+            ..options(None)
+        };
+        let opened = Controller::open(&rt, &storage(&rt), rt.dir(DATA_DIR), options).await;
+        opened.err().unwrap()
+    });
+    assert!(error.to_string().contains("another cluster"), "{error}");
+}
+
+/// Creates topics until the disk refuses, and holds all answers against each other.
+fn disk_fault(seed: u64, strike: impl Fn(&SimNode), heal: impl Fn(&SimNode)) {
+    let world = World::new(seed);
+    let node = world.node("broker");
+    let rt = node.rt();
+    let answered = world.block_on(&rt, async {
+        let (controller, _) = open(&rt, None).await.unwrap();
+        let mut answered = vec![];
+        answered.push((
+            "before".to_owned(),
+            create(&controller, "before").await.unwrap(),
+        ));
+        strike(&node);
+        let fired = node.disk().faults_fired();
+        let mut refused = vec![];
+        for i in 0..20_000 {
+            let name = format!("t-{i}");
+            match create(&controller, &name).await {
+                Ok(id) => answered.push((name, id)),
+                Err(code) => {
+                    assert_eq!(code, ErrorCode::KafkaStorageError);
+                    refused.push(name);
+                    break;
+                }
+            }
+            if answered.len() < 10 {
+                continue;
+            }
+            let names = answered.drain(..).map(|(name, _)| name);
+            let selectors: Vec<_> = names.map(TopicSelector::Name).collect();
+            let (results, _) = controller.delete_topics(selectors).await;
+            if let Err(fault) = &results[0] {
+                // Nobody knows now whether the topics are there: nothing to hold it to.
+                assert_eq!(fault.code, ErrorCode::KafkaStorageError);
+                assert!(results.iter().all(Result::is_err));
+                break;
+            }
+        }
+        assert!(
+            node.disk().faults_fired() > fired,
+            "the disk never failed, seed {seed}"
+        );
+        // What was refused is not shown, and nothing is taken from now on.
+        let image = controller.image();
+        assert!(refused.iter().all(|name| image.topic(name).is_none()));
+        heal(&node);
+        assert_eq!(
+            create(&controller, "later").await,
+            Err(ErrorCode::KafkaStorageError)
+        );
+        let fault = controller.allocate_producer_ids(5).await.unwrap_err();
+        assert_eq!(fault.code, ErrorCode::KafkaStorageError);
+        assert_eq!(controller.image(), image);
+        assert!(controller.close().await.is_err());
+        answered
+    });
+    node.kill();
+    let rt = node.restart();
+    world.block_on(&rt, async {
+        let (controller, image) = open(&rt, None).await.unwrap();
+        for (name, id) in &answered {
+            assert_eq!(image.topic(name).map(|t| t.id), Some(*id), "{name}");
+        }
+        assert!(image.topic("later").is_none());
+        create(&controller, "later").await.unwrap();
+        assert_eq!(controller.allocate_producer_ids(5).await.unwrap(), 0..5);
+    });
+}
+
+#[test]
+fn given_a_full_disk_then_56_and_no_wrong_answer_and_all_is_well_once_space_returns() {
+    for seed in 0..10 {
+        disk_fault(
+            seed,
+            |node| {
+                node.disk()
+                    .set_capacity(node.disk().used_bytes() + (96 << 10))
+            },
+            |node| node.disk().set_capacity(u64::MAX),
+        );
+    }
+}
+
+#[test]
+fn given_a_flush_that_fails_then_56_and_no_wrong_answer() {
+    for seed in 0..10 {
+        disk_fault(
+            seed,
+            |node| {
+                node.disk()
+                    .fail_nth_sync(Some(SyncSite::SegmentFlush), 1 + seed, 5)
+            },
+            |node| node.disk().clear_faults(),
+        );
+    }
+}
+
+#[test]
+fn given_a_snapshot_that_cannot_be_written_for_space_then_requests_are_served_on() {
+    let world = World::new(3);
+    let node = world.node("broker");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let (controller, _) = open(&rt, None).await.unwrap();
+        node.disk()
+            .fail_writes(".checkpoint", crate::runtime::sim::WriteFault::Errno(28));
+        node.disk().fail_syncs(Some(SyncSite::MetadataSnapshot), 28);
+        for i in 0..60 {
+            create(&controller, &format!("t-{i}")).await.unwrap();
+        }
+        assert!(node.disk().faults_fired() > 0, "no snapshot was tried");
+        assert!(snapshots(&node).is_empty());
+        node.disk().clear_faults();
+        for i in 60..120 {
+            create(&controller, &format!("t-{i}")).await.unwrap();
+        }
+        assert!(!snapshots(&node).is_empty(), "the next try succeeds");
+        // A stop does not fail for it either.
+        node.disk().fail_syncs(Some(SyncSite::MetadataSnapshot), 28);
+        let fired = node.disk().faults_fired();
+        create(&controller, "last").await.unwrap();
+        controller.close().await.unwrap();
+        assert!(node.disk().faults_fired() > fired, "no snapshot was tried");
+    });
+}
+
+#[test]
+fn given_a_closed_controller_when_asked_then_not_controller() {
+    let world = World::new(4);
+    let node = world.node("broker");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let (controller, _) = open(&rt, None).await.unwrap();
+        controller.close().await.unwrap();
+        assert_eq!(
+            create(&controller, "t").await,
+            Err(ErrorCode::NotController)
+        );
+        let fault = controller.allocate_producer_ids(1).await.unwrap_err();
+        assert_eq!(fault.code, ErrorCode::NotController);
+        assert!(matches!(
+            controller.close().await,
+            Err(ControllerError::Closed)
+        ));
+    });
+}
+
+#[test]
+fn given_calls_at_once_then_they_take_effect_in_order_and_share_flushes() {
+    let world = World::new(5);
+    let node = world.node("broker");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let (controller, start) = open(&rt, None).await.unwrap();
+        let flushes = node.disk().sync_count(SyncSite::SegmentFlush);
+        let answers = Rc::new(RefCell::new(vec![]));
+        let left = Rc::new(Cell::new(40));
+        for i in 0..40 {
+            let (controller, answers, left) = (controller.clone(), answers.clone(), left.clone());
+            rt.spawn(Queue::Latency, async move {
+                let topic = new_topic(&format!("t-{}", i % 4));
+                let (_, delta) = match i % 8 {
+                    0..4 => {
+                        let (results, delta) = controller.create_topics(vec![topic], false).await;
+                        (results.len(), delta)
+                    }
+                    _ => {
+                        let selector = TopicSelector::Name(topic.name);
+                        let (results, delta) = controller.delete_topics(vec![selector]).await;
+                        (results.len(), delta)
+                    }
+                };
+                answers.borrow_mut().extend(delta);
+                left.set(left.get() - 1);
+            });
+        }
+        while left.get() > 0 {
+            rt.sleep(Duration::from_millis(1)).await;
+        }
+        let mut deltas = answers.take();
+        deltas.sort_by_key(|delta| delta.offset);
+        let copy = deltas.iter().fold(start, |image, delta| image.apply(delta));
+        assert_eq!(copy, controller.image());
+        let flushes = node.disk().sync_count(SyncSite::SegmentFlush) - flushes;
+        assert!(
+            flushes < deltas.len() as u64,
+            "{flushes} flushes, {} deltas",
+            deltas.len()
+        );
+    });
+}
+
+#[test]
+fn given_validate_only_then_nothing_changes() {
+    let world = World::new(6);
+    let node = world.node("broker");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let (controller, start) = open(&rt, None).await.unwrap();
+        let topics = vec![new_topic("a"), new_topic("a b")];
+        let (results, delta) = controller.create_topics(topics, true).await;
+        assert_eq!(results[0].as_ref().unwrap().id, Uuid::nil());
+        assert_eq!(
+            results[1].as_ref().unwrap_err().code,
+            ErrorCode::InvalidTopicException
+        );
+        assert!(delta.is_none());
+        assert_eq!(controller.image(), start);
+    });
+}

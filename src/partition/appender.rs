@@ -1,0 +1,257 @@
+//! The appender: one write in flight, and all that arrives meanwhile joins the next.
+//!
+//! Batches are queued with their offsets assigned and leave in that order. The
+//! batching is natural: no timer delays a write, and the longer a write takes the
+//! more the next one carries, up to a limit. The task runs only while there is
+//! something to write, so an idle partition costs none.
+//!
+//! Why the order holds: [`Inner::enqueue`] is called in offset order, one task
+//! takes from the front, and a failed write ends with the queue emptied and the
+//! next offset back at the LEO before anything else is queued.
+
+use super::inner::{Inner, Single};
+use super::produce::{Keep, ProduceError};
+use super::PartitionState;
+use crate::protocol::ErrorCode;
+use crate::replication::ReplicaEvent;
+use crate::runtime::{Queue, BLOCK_BYTES};
+use crate::storage::{AppendError, LogBatch};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Batches that wait for the appender, and their size.
+#[derive(Default)]
+pub(super) struct AppendQueue {
+    batches: RefCell<VecDeque<Queued>>,
+    /// Bytes of the queued batches, for the size of the next write.
+    batch_bytes: Cell<usize>,
+}
+
+/// A batch on its way to the log.
+pub(super) struct Queued {
+    batch: LogBatch,
+    keep: Keep,
+}
+
+impl Queued {
+    pub(super) fn new(batch: LogBatch, keep: Keep) -> Queued {
+        Queued { batch, keep }
+    }
+}
+
+impl Inner {
+    /// Refuses a batch that the queue has no room for. The bound lies where the
+    /// request memory of a shard would have stopped its clients anyway; each batch
+    /// counts some bytes of its own, so that tiny ones are bounded as well.
+    pub(super) fn check_queue_room(&self, batch_bytes: usize) -> Result<(), ProduceError> {
+        if self.queue.has_room(batch_bytes, QUEUE_BYTES_MAX) {
+            return Ok(());
+        }
+        Err(ProduceError::new(
+            ErrorCode::RequestTimedOut,
+            format!(
+                "{} bytes wait to be written to this partition, which is the limit; try again, or spread the load over more partitions",
+                self.queue.held_bytes()
+            ),
+        ))
+    }
+
+    /// Queues a batch whose offsets follow those queued before, and starts the
+    /// appender if it rests.
+    pub(super) fn enqueue(self: &Rc<Self>, queued: Queued) {
+        self.queue.push(queued);
+        self.start_appender();
+    }
+
+    fn start_appender(self: &Rc<Self>) {
+        if self.claim(Single::Appender) {
+            let inner = self.clone();
+            let rt = self.storage.rt().clone();
+            rt.spawn(Queue::Latency, async move {
+                inner.append_all().await;
+                inner.release(Single::Appender);
+            });
+        }
+    }
+
+    async fn append_all(self: &Rc<Self>) {
+        let rt = self.storage.rt().clone();
+        while !self.queue.is_empty() {
+            if self.state.get() != PartitionState::Online {
+                self.fail_queued();
+                return;
+            }
+            let reserve = self.write_reservation();
+            let permit = self.write_budget.acquire(reserve).await;
+            // What was queued while this waited for memory goes along, and the
+            // state may have changed.
+            if self.state.get() == PartitionState::Online && !self.queue.is_empty() {
+                let (batches, keeps) = self.queue.take_write();
+                let bytes: usize = batches.iter().map(|batch| batch.bytes.len()).sum();
+                let outcome = self.log().append(&batches).await;
+                drop((batches, keeps, permit));
+                self.on_appended(outcome, bytes);
+            }
+            rt.yield_if_needed().await;
+        }
+    }
+
+    fn on_appended(self: &Rc<Self>, outcome: Result<(), AppendError>, bytes: usize) {
+        match outcome {
+            // Gone offline meanwhile: everybody has been answered.
+            _ if self.state.get() == PartitionState::Offline => {}
+            Ok(()) => {
+                self.fences_in_a_row.set(0);
+                self.bytes_since_checkpoint
+                    .set(self.bytes_since_checkpoint.get() + bytes as u64);
+                let end_offset = self.log().end_offset();
+                self.on(ReplicaEvent::Written { end_offset });
+            }
+            Err(error) => {
+                self.on_append_error(&error);
+                self.fail_queued();
+            }
+        }
+    }
+
+    /// Fails, in order, the batches of a failed write and all queued behind them.
+    /// The next offset goes back to the LEO.
+    fn fail_queued(&self) {
+        let end_offset = self.replica.borrow().end_offset();
+        drop(self.queue.take_all());
+        self.next_offset.set(end_offset);
+        self.fail_waiters_beyond(end_offset, ErrorCode::KafkaStorageError);
+    }
+
+    /// Write memory for the next write: the batches, the partial block before them
+    /// and the zeros after. A write larger than the whole budget takes all of it.
+    fn write_reservation(&self) -> u64 {
+        let bytes = self.queue.next_write_bytes() + 2 * BLOCK_BYTES;
+        (bytes as u64).min(self.write_budget.total())
+    }
+}
+
+impl AppendQueue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.borrow().is_empty()
+    }
+
+    fn has_room(&self, batch_bytes: usize, bytes_max: usize) -> bool {
+        self.held_bytes() + batch_bytes + QUEUED_BATCH_OVERHEAD_BYTES <= bytes_max
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.batch_bytes.get() + self.batches.borrow().len() * QUEUED_BATCH_OVERHEAD_BYTES
+    }
+
+    fn push(&self, queued: Queued) {
+        self.batch_bytes
+            .set(self.batch_bytes.get() + queued.batch.bytes.len());
+        self.batches.borrow_mut().push_back(queued);
+    }
+
+    fn next_write_bytes(&self) -> usize {
+        let first = self.batches.borrow().front().map_or(0, Queued::bytes);
+        self.batch_bytes.get().min(WRITE_BYTES_MAX).max(first)
+    }
+
+    /// Takes what one write carries: whole batches up to the limits, at least one.
+    fn take_write(&self) -> (Vec<LogBatch>, Vec<Keep>) {
+        let mut queue = self.batches.borrow_mut();
+        let mut bytes = 0;
+        let count = queue
+            .iter()
+            .take(WRITE_BATCHES_MAX)
+            .take_while(|queued| {
+                let fits = bytes == 0 || bytes + queued.bytes() <= WRITE_BYTES_MAX;
+                bytes += if fits { queued.bytes() } else { 0 };
+                fits
+            })
+            .count();
+        self.batch_bytes.set(self.batch_bytes.get() - bytes);
+        queue
+            .drain(..count)
+            .map(|queued| (queued.batch, queued.keep))
+            .unzip()
+    }
+
+    pub(super) fn take_all(&self) -> VecDeque<Queued> {
+        self.batch_bytes.set(0);
+        std::mem::take(&mut *self.batches.borrow_mut())
+    }
+}
+
+impl Queued {
+    fn bytes(&self) -> usize {
+        self.batch.bytes.len()
+    }
+}
+
+/// Bytes that one write carries at most, unless one batch alone is larger.
+const WRITE_BYTES_MAX: usize = 4 << 20;
+
+/// Batches that one write carries at most.
+const WRITE_BATCHES_MAX: usize = 1_000;
+
+/// What may wait in one partition: as much as the request memory of a shard can be.
+const QUEUE_BYTES_MAX: usize = 1 << 30;
+
+/// What a queued batch counts beside its bytes.
+const QUEUED_BATCH_OVERHEAD_BYTES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn queued(base_offset: i64, bytes: usize) -> Queued {
+        let batch = LogBatch {
+            bytes: Bytes::from(vec![0; bytes]),
+            base_offset,
+            last_offset: base_offset,
+            leader_epoch: 0,
+            first_timestamp: 0,
+            max_timestamp: 0,
+        };
+        Queued::new(batch, None)
+    }
+
+    #[test]
+    fn a_write_takes_whole_batches_in_order_up_to_its_limit_and_at_least_one() {
+        let queue = AppendQueue::default();
+        queue.push(queued(0, WRITE_BYTES_MAX + 1));
+        queue.push(queued(1, WRITE_BYTES_MAX - 100));
+        queue.push(queued(2, 100));
+        queue.push(queued(3, 1));
+        let mut writes = Vec::new();
+        while !queue.is_empty() {
+            let reserved = queue.next_write_bytes();
+            let (batches, _) = queue.take_write();
+            let bytes: usize = batches.iter().map(|b| b.bytes.len()).sum();
+            assert!(bytes <= reserved, "memory was reserved for it");
+            writes.push(batches.iter().map(|b| b.base_offset).collect::<Vec<_>>());
+        }
+        assert_eq!(writes, [vec![0], vec![1, 2], vec![3]]);
+        assert_eq!(queue.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_queue_at_its_limit_has_no_room_and_tiny_batches_count_too() {
+        let queue = AppendQueue::default();
+        let limit = 3 * (1_000 + QUEUED_BATCH_OVERHEAD_BYTES);
+        for offset in 0..3 {
+            assert!(queue.has_room(1_000, limit));
+            queue.push(queued(offset, 1_000));
+        }
+        assert!(!queue.has_room(1, limit));
+        drop(queue.take_write());
+        assert!(queue.has_room(1_000, limit));
+        for offset in 0..3 {
+            queue.push(queued(offset, 1));
+        }
+        assert_eq!(queue.held_bytes(), 3 * (1 + QUEUED_BATCH_OVERHEAD_BYTES));
+        drop(queue.take_all());
+        assert_eq!(queue.held_bytes(), 0);
+    }
+}

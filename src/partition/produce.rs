@@ -1,0 +1,148 @@
+//! Producing: validate, assign offsets, queue. No I/O happens here.
+
+use super::appender::Queued;
+use super::inner::Inner;
+use super::validate::{self, Limits};
+use super::waiters::ProduceDone;
+use super::Partition;
+use crate::config::FlushOnAck;
+use crate::protocol::ErrorCode;
+use bytes::Bytes;
+use std::any::Any;
+
+/// What a batch waits for before it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acks {
+    /// acks=0: the client gets no answer; the ticket completes when it is written.
+    None,
+    /// acks=1: written (under `flush.on.ack` = `any`: flushed).
+    Leader,
+    /// acks=all: the high watermark has passed it.
+    All,
+}
+
+/// Something to hold until a batch is written or has failed, such as the memory
+/// reservation of the request that its bytes belong to.
+pub type Keep = Option<Box<dyn Any>>;
+
+/// A queued batch: its offsets are assigned, the answer is still to come.
+#[derive(Debug)]
+pub struct ProduceTicket {
+    /// The offset of the batch's first record.
+    pub base_offset: i64,
+    /// The time that was set as the records' timestamp, in milliseconds; -1 where
+    /// the producer's timestamps stand (`message.timestamp.type` = CreateTime).
+    pub log_append_time_ms: i64,
+    /// The log start offset now.
+    pub log_start_offset: i64,
+    /// Resolves when the acks policy is met or cannot be met any more.
+    pub done: ProduceDone,
+}
+
+/// A batch that was refused; nothing was queued.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ProduceError {
+    /// What the client is told.
+    pub code: ErrorCode,
+    /// Why, and what to change.
+    pub message: String,
+}
+
+impl ProduceError {
+    pub(super) fn new(code: ErrorCode, message: impl Into<String>) -> ProduceError {
+        ProduceError {
+            code,
+            message: message.into(),
+        }
+    }
+}
+
+impl Partition {
+    /// Validates one record batch, assigns its offsets and queues it for writing.
+    /// `records` is the partition's records field of the request, as it came.
+    /// `keep` is dropped once the batch is written or has failed. `now_ms` is the
+    /// wall clock, for the timestamp window.
+    ///
+    /// # Errors
+    /// What Kafka's validation of a batch answers (CORRUPT_MESSAGE,
+    /// MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
+    /// INVALID_RECORD, ...); NOT_ENOUGH_REPLICAS for acks=all with a too small ISR;
+    /// KAFKA_STORAGE_ERROR while fenced or offline; NOT_LEADER_OR_FOLLOWER once
+    /// closed; REQUEST_TIMED_OUT when the queue is full.
+    pub fn produce(
+        &self,
+        records: Bytes,
+        acks: Acks,
+        now_ms: i64,
+        keep: Keep,
+    ) -> Result<ProduceTicket, ProduceError> {
+        let inner = &self.0;
+        inner.check_writable()?;
+        if acks == Acks::All {
+            inner.check_in_sync()?;
+        }
+        let limits = Limits::of(&inner.config.borrow(), now_ms);
+        inner.check_queue_room(records.len())?;
+        let batch = validate::producer_batch(records, &limits)?;
+
+        let base_offset = inner.next_offset.get();
+        let end = base_offset
+            .checked_add(i64::from(batch.last_offset_delta()) + 1)
+            .ok_or_else(|| {
+                ProduceError::new(
+                    ErrorCode::InvalidRecord,
+                    "the partition has used up its offsets; create a new topic",
+                )
+            })?;
+        inner.next_offset.set(end);
+        let done = inner.wait_for(acks, end);
+        let (leader_epoch, log_start_offset) = {
+            let replica = inner.replica.borrow();
+            (replica.leader_epoch(), replica.log_start_offset())
+        };
+        inner.enqueue(Queued::new(batch.at(base_offset, leader_epoch), keep));
+        Ok(ProduceTicket {
+            base_offset,
+            log_append_time_ms: -1,
+            log_start_offset,
+            done,
+        })
+    }
+}
+
+impl Inner {
+    /// The waiter for a batch that ends before `end`.
+    fn wait_for(&self, acks: Acks, end: i64) -> ProduceDone {
+        let flush_on_ack = self.replica.borrow().flush_on_ack();
+        match (acks, flush_on_ack) {
+            (Acks::All, _) => self.visible.add(end),
+            (Acks::Leader, FlushOnAck::Any) => self.durable.add(end),
+            (Acks::Leader | Acks::None, _) => self.written.add(end),
+        }
+    }
+
+    fn check_writable(&self) -> Result<(), ProduceError> {
+        self.check_serving()
+            .and_then(|()| match self.state.get() {
+                super::PartitionState::Online => Ok(()),
+                _ => Err(ErrorCode::KafkaStorageError),
+            })
+            .map_err(|code| ProduceError::new(code, self.why_refused()))
+    }
+
+    fn check_in_sync(&self) -> Result<(), ProduceError> {
+        let replica = self.replica.borrow();
+        if replica.has_enough_in_sync() {
+            return Ok(());
+        }
+        Err(ProduceError::new(
+            ErrorCode::NotEnoughReplicas,
+            format!(
+                "{} in-sync replicas, acks=all needs {}; start the other replicas or lower min.insync.replicas",
+                replica.in_sync_replicas(),
+                replica.in_sync_replicas_min(),
+            ),
+        ))
+    }
+}

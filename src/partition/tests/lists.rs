@@ -1,0 +1,69 @@
+//! ListOffsets on a partition.
+
+use super::*;
+
+fn batch_at(timestamps: &[i64]) -> Bytes {
+    let mut builder = BatchBuilder::new();
+    for timestamp in timestamps {
+        builder.push(*timestamp, None, Some(b"v"));
+    }
+    builder.build()
+}
+
+#[test]
+fn offsets_are_found_by_timestamp_and_by_name() {
+    let bed = Bed::new(1);
+    let partition = bed.create(config(FlushOnAck::All));
+    bed.run(async {
+        let listed = |timestamp| partition.list_offset(timestamp, -1);
+        assert_eq!(listed(MAX_TIMESTAMP).await, Ok(ListedOffset::NONE));
+        assert_eq!(listed(0).await, Ok(ListedOffset::NONE));
+        assert_eq!(listed(LATEST).await.unwrap().offset, 0);
+
+        for timestamps in [[100, 300, 200], [250, 400, 350]] {
+            let all = produce(&partition, batch_at(&timestamps), Acks::All);
+            all.done.await.expect("acks=all");
+        }
+        let found = |timestamp, offset| {
+            Ok(ListedOffset {
+                timestamp,
+                offset,
+                leader_epoch: 0,
+            })
+        };
+        assert_eq!(listed(0).await, found(100, 0));
+        assert_eq!(listed(100).await, found(100, 0));
+        assert_eq!(listed(101).await, found(300, 1));
+        assert_eq!(listed(301).await, found(400, 4));
+        assert_eq!(listed(401).await, Ok(ListedOffset::NONE));
+        assert_eq!(listed(MAX_TIMESTAMP).await, found(400, 4));
+        assert_eq!(listed(LATEST).await, found(-1, 6));
+        for earliest in [EARLIEST, EARLIEST_LOCAL] {
+            let earliest = listed(earliest).await.unwrap();
+            assert_eq!((earliest.timestamp, earliest.offset), (-1, 0));
+        }
+        assert_eq!(listed(LATEST_TIERED).await, Ok(ListedOffset::NONE));
+        assert_eq!(listed(-6).await, Err(ErrorCode::UnsupportedVersion));
+    });
+}
+
+#[test]
+fn what_is_not_visible_is_not_found() {
+    let bed = Bed::new(1);
+    let invisible = TopicConfig {
+        min_insync_replicas: 2,
+        ..config(FlushOnAck::None)
+    };
+    let partition = bed.open(PartitionOptions {
+        replication_factor: 2,
+        ..options(&bed.rt, invisible, PartitionLoad::Create)
+    });
+    bed.run(async {
+        let one = produce(&partition, batch_at(&[100]), Acks::Leader);
+        one.done.await.expect("written");
+        let listed = |timestamp| partition.list_offset(timestamp, -1);
+        assert_eq!(listed(LATEST).await.unwrap().offset, 0);
+        assert_eq!(listed(50).await, Ok(ListedOffset::NONE));
+        assert_eq!(listed(MAX_TIMESTAMP).await, Ok(ListedOffset::NONE));
+    });
+}

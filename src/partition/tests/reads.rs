@@ -1,0 +1,156 @@
+//! What a fetch returns, and what it refuses.
+
+use super::*;
+use crate::runtime::SyncSite;
+use futures_lite::future::poll_once;
+
+#[test]
+fn a_fetch_returns_nothing_beyond_the_high_watermark() {
+    for seed in 0..50 {
+        let bed = Bed::new(seed);
+        let partition = bed.create(config(FlushOnAck::All));
+        bed.run(async {
+            let all = produce(&partition, batch(&["visible"]), Acks::All);
+            all.done.await.expect("acks=all");
+            bed.disk()
+                .fail_syncs(Some(SyncSite::SegmentFlush), libc::EIO);
+            let one = produce(&partition, batch(&["written"]), Acks::Leader);
+            one.done.await.expect("written before the flush failed");
+            let numbers = partition.numbers();
+            assert_eq!((numbers.high_watermark, numbers.end_offset), (1, 2));
+            let outcome = partition.fetch(fetch_from(0)).await.expect("a fetch");
+            assert_eq!(records_of(&outcome), [(0, b"visible".to_vec())]);
+            assert_eq!(outcome.high_watermark, 1);
+            assert_eq!(outcome.last_stable_offset, 1);
+            assert_eq!(outcome.next_offset, 1);
+            assert_eq!(partition.bytes_available(1), Ok(0));
+        });
+    }
+}
+
+#[test]
+fn between_the_high_watermark_and_the_leo_a_fetch_is_empty_and_beyond_it_fails() {
+    let bed = Bed::new(1);
+    let invisible = TopicConfig {
+        min_insync_replicas: 2,
+        ..config(FlushOnAck::None)
+    };
+    let partition = bed.open(PartitionOptions {
+        replication_factor: 2,
+        ..options(&bed.rt, invisible, PartitionLoad::Create)
+    });
+    bed.run(async {
+        let one = produce(&partition, batch(&["a", "b"]), Acks::Leader);
+        one.done.await.expect("written");
+        for offset in 0..=2 {
+            for reader in [Reader::Consumer, Reader::ReadCommitted] {
+                let spec = FetchSpec {
+                    reader,
+                    ..fetch_from(offset)
+                };
+                let outcome = partition.fetch(spec).await.expect("in the log");
+                assert_eq!((outcome.bytes, outcome.next_offset), (0, offset));
+                assert!(outcome.slices.is_empty() && outcome.batch_bytes.is_empty());
+            }
+            assert_eq!(partition.bytes_available(offset), Ok(0));
+        }
+        for offset in [-1, 3, i64::MAX, i64::MIN] {
+            let refused = partition.fetch(fetch_from(offset)).await.unwrap_err();
+            assert_eq!(refused, ErrorCode::OffsetOutOfRange);
+            let refused = partition.bytes_available(offset);
+            assert_eq!(refused, Err(ErrorCode::OffsetOutOfRange));
+        }
+    });
+}
+
+#[test]
+fn another_leader_epoch_is_refused() {
+    let bed = Bed::new(1);
+    let partition = bed.open(PartitionOptions {
+        leader_epoch: 4,
+        ..options(&bed.rt, config(FlushOnAck::All), PartitionLoad::Create)
+    });
+    bed.run(async {
+        let known = |current_leader_epoch| FetchSpec {
+            current_leader_epoch,
+            ..fetch_from(0)
+        };
+        assert!(partition.fetch(known(4)).await.is_ok());
+        assert!(partition.fetch(known(-1)).await.is_ok());
+        let refused = partition.fetch(known(3)).await.unwrap_err();
+        assert_eq!(refused, ErrorCode::FencedLeaderEpoch);
+        let refused = partition.fetch(known(5)).await.unwrap_err();
+        assert_eq!(refused, ErrorCode::UnknownLeaderEpoch);
+        let refused = partition.list_offset(LATEST, 3).await.unwrap_err();
+        assert_eq!(refused, ErrorCode::FencedLeaderEpoch);
+    });
+}
+
+#[test]
+fn batches_carry_the_leader_epoch_and_their_offsets() {
+    let bed = Bed::new(1);
+    let partition = bed.open(PartitionOptions {
+        leader_epoch: 4,
+        ..options(&bed.rt, config(FlushOnAck::All), PartitionLoad::Create)
+    });
+    bed.run(async {
+        for _ in 0..3 {
+            let all = produce(&partition, batch(&["a", "b"]), Acks::All);
+            all.done.await.expect("acks=all");
+        }
+        let outcome = partition.fetch(fetch_from(3)).await.expect("a fetch");
+        let first = outcome.slices[0].slice(..outcome.batch_bytes[0] as usize);
+        let view = BatchView::parse(first).expect("a batch");
+        assert_eq!(
+            (view.header().base_offset, view.header().leader_epoch),
+            (2, 4)
+        );
+        view.validate_crc().expect("the CRC covers neither");
+        assert_eq!(outcome.next_offset, 6);
+    });
+}
+
+#[test]
+fn the_size_limit_holds_but_for_one_whole_batch() {
+    let bed = Bed::new(1);
+    let partition = bed.create(config(FlushOnAck::All));
+    bed.run(async {
+        for _ in 0..4 {
+            let all = produce(&partition, batch(&[vec![7; 1_000]]), Acks::All);
+            all.done.await.expect("acks=all");
+        }
+        let limited = |bytes_max, whole_first_batch| FetchSpec {
+            bytes_max,
+            whole_first_batch,
+            ..fetch_from(0)
+        };
+        let batches = |outcome: FetchOutcome| outcome.batch_bytes.len();
+        assert_eq!(
+            batches(partition.fetch(limited(10, true)).await.unwrap()),
+            1
+        );
+        assert_eq!(
+            batches(partition.fetch(limited(10, false)).await.unwrap()),
+            0
+        );
+        let two = partition.fetch(limited(2_500, true)).await.unwrap();
+        assert_eq!(two.next_offset, 2);
+        assert!(two.bytes <= 2_500);
+        assert!(partition.bytes_available(0).unwrap() > 4_000);
+    });
+}
+
+#[test]
+fn a_long_poll_wakes_when_the_bound_moves() {
+    let bed = Bed::new(1);
+    let partition = bed.create(config(FlushOnAck::All));
+    bed.run(async {
+        let mut moved = partition.bound_moved().listen();
+        assert_eq!(partition.fetch(fetch_from(0)).await.unwrap().bytes, 0);
+        assert!(poll_once(&mut moved).await.is_none());
+        let all = produce(&partition, batch(&["a"]), Acks::All);
+        moved.await;
+        assert!(partition.fetch(fetch_from(0)).await.unwrap().bytes > 0);
+        all.done.await.expect("acks=all");
+    });
+}

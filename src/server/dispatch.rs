@@ -1,0 +1,108 @@
+//! From a frame to the code that answers it.
+
+use super::respond::{Answer, Asked};
+use super::{api_versions, fetch, list_offsets, metadata, produce, topics};
+use crate::protocol::messages::{
+    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest,
+    LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
+};
+use crate::protocol::{
+    ApiKey, DecodeError, EncodeError, Message, Reader, RequestHeader, UnservedApi,
+};
+use crate::shard::Shard;
+use bytes::Bytes;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+
+/// A request that was started.
+pub(super) enum Started {
+    /// It finishes in its own time; `None` means that the connection is to be closed.
+    Pipelined(Pin<Box<dyn Future<Output = Option<Answer>>>>),
+    /// It may run when everything before it is answered.
+    Barrier(Pin<Box<dyn Future<Output = Result<Answer, BadRequest>>>>),
+}
+
+/// A request that no answer can be given to: the connection is closed, as Kafka does.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadRequest {
+    #[error("the request can't be read: {0}")]
+    Decode(#[from] DecodeError),
+    #[error("the answer can't be expressed in the version asked for: {0}")]
+    Encode(#[from] EncodeError),
+    #[error(transparent)]
+    Unserved(#[from] UnservedApi),
+}
+
+/// Decodes a frame and starts what it asks for. Produce and Fetch have taken their
+/// place at the owners when this returns.
+pub(super) async fn start(
+    shard: &Shard,
+    peer: SocketAddr,
+    frame: Bytes,
+) -> Result<Started, BadRequest> {
+    let mut reader = Reader::new(frame);
+    let header = RequestHeader::decode(&mut reader)?;
+    let asked = Asked {
+        api_version: header.api_version,
+        correlation_id: header.correlation_id,
+    };
+    tracing::trace!(%peer, api = header.api_key, version = header.api_version, correlation = header.correlation_id, "request");
+    shard.counters().request(header.api_key);
+    let api = match header.served() {
+        Ok(api) => api,
+        Err(UnservedApi::UnsupportedVersion {
+            key: ApiKey::ApiVersions,
+            ..
+        }) => return Ok(barrier(async move { api_versions::downgrade(asked) })),
+        Err(UnservedApi::UnsupportedVersion {
+            key: ApiKey::Produce,
+            version,
+        }) if ApiKey::Produce.served_versions().contains(&version) => {
+            let request: LegacyProduceRequest = body(&mut reader, asked)?;
+            return Ok(Started::Pipelined(produce::too_old(asked, &request)));
+        }
+        Err(unserved) => return Err(unserved.into()),
+    };
+    let shard = shard.clone();
+    Ok(match api {
+        ApiKey::Produce => {
+            let request: ProduceRequest = body(&mut reader, asked)?;
+            Started::Pipelined(produce::start(&shard, asked, request).await)
+        }
+        ApiKey::Fetch => {
+            let request: FetchRequest = body(&mut reader, asked)?;
+            Started::Pipelined(Box::pin(fetch::run(shard, asked, request)))
+        }
+        ApiKey::ListOffsets => {
+            let request: ListOffsetsRequest = body(&mut reader, asked)?;
+            barrier(async move { list_offsets::run(&shard, asked, request).await })
+        }
+        ApiKey::Metadata => {
+            let request: MetadataRequest = body(&mut reader, asked)?;
+            barrier(async move { metadata::run(&shard, asked, request).await })
+        }
+        ApiKey::ApiVersions => {
+            let request: ApiVersionsRequest = body(&mut reader, asked)?;
+            barrier(async move { api_versions::run(asked, request) })
+        }
+        ApiKey::CreateTopics => {
+            let request: CreateTopicsRequest = body(&mut reader, asked)?;
+            barrier(async move { topics::create(&shard, asked, request).await })
+        }
+        ApiKey::DeleteTopics => {
+            let request: DeleteTopicsRequest = body(&mut reader, asked)?;
+            barrier(async move { topics::delete(&shard, asked, request).await })
+        }
+    })
+}
+
+fn body<M: Message>(reader: &mut Reader, asked: Asked) -> Result<M, BadRequest> {
+    let message = M::decode_versioned(reader, asked.api_version)?;
+    reader.finish()?;
+    Ok(message)
+}
+
+fn barrier(work: impl Future<Output = Result<Answer, BadRequest>> + 'static) -> Started {
+    Started::Barrier(Box::pin(work))
+}

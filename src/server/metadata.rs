@@ -1,0 +1,179 @@
+//! Metadata, with auto-creation.
+
+use super::dispatch::BadRequest;
+use super::respond::{Answer, Asked};
+use crate::controller::NewTopic;
+use crate::metadata::{validate_topic_name, Image, TopicImage};
+use crate::protocol::messages::{
+    MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
+    MetadataResponseTopic,
+};
+use crate::protocol::{ErrorCode, Str};
+use crate::shard::Shard;
+use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
+
+/// Authorized operations, when they were not asked for or can't be told.
+const OPERATIONS_UNKNOWN: i32 = i32::MIN;
+
+pub(super) async fn run(
+    shard: &Shard,
+    asked: Asked,
+    request: MetadataRequest,
+) -> Result<Answer, BadRequest> {
+    let wanted = Wanted::of(asked.api_version, &request);
+    let mut faults = BTreeMap::new();
+    if let Wanted::Some { names, .. } = &wanted {
+        if request.allow_auto_topic_creation && shard.config().auto_create_topics_enable {
+            faults = create_absent(shard, names).await;
+        }
+    }
+    let mut response = MetadataResponse {
+        controller_id: shard.config().node_id,
+        cluster_authorized_operations: OPERATIONS_UNKNOWN,
+        ..Default::default()
+    };
+    if let Some(address) = &shard.config().advertised_listener {
+        response.brokers.push(MetadataResponseBroker {
+            node_id: shard.config().node_id,
+            host: Str::from(address.host.clone()),
+            port: i32::from(address.port),
+            ..Default::default()
+        });
+    }
+    if let Some(image) = shard.image() {
+        response.cluster_id = Some(Str::from(image.cluster_id().to_string()));
+        response.topics = wanted.topics(&image, &faults);
+    }
+    Ok(asked.answer(&response)?)
+}
+
+/// Which topics a request names.
+enum Wanted {
+    All,
+    Some {
+        names: BTreeSet<String>,
+        ids: BTreeSet<Uuid>,
+    },
+}
+
+impl Wanted {
+    fn of(version: i16, request: &MetadataRequest) -> Wanted {
+        let Some(topics) = &request.topics else {
+            return Wanted::All;
+        };
+        if version == 0 && topics.is_empty() {
+            return Wanted::All;
+        }
+        let mut names = BTreeSet::new();
+        let mut ids = BTreeSet::new();
+        for topic in topics {
+            match &topic.name {
+                Some(name) => {
+                    names.insert(name.to_string());
+                }
+                None => {
+                    ids.insert(topic.topic_id);
+                }
+            }
+        }
+        Wanted::Some { names, ids }
+    }
+
+    fn topics(
+        &self,
+        image: &Image,
+        faults: &BTreeMap<String, ErrorCode>,
+    ) -> Vec<MetadataResponseTopic> {
+        let (names, ids) = match self {
+            Wanted::All => return image.topics().map(|topic| known(topic)).collect(),
+            Wanted::Some { names, ids } => (names, ids),
+        };
+        let by_name = names.iter().map(|name| match image.topic(name) {
+            Some(topic) => known(topic),
+            None => {
+                let code = match faults.get(name) {
+                    Some(code) => *code,
+                    None if validate_topic_name(name).is_err() => ErrorCode::InvalidTopicException,
+                    None => ErrorCode::UnknownTopicOrPartition,
+                };
+                unknown(Some(Str::from(name.clone())), Uuid::nil(), code)
+            }
+        });
+        let by_id = ids.iter().map(|id| match image.topic_by_id(id) {
+            Some(topic) => known(topic),
+            None => unknown(None, *id, ErrorCode::UnknownTopicId),
+        });
+        by_name.chain(by_id).collect()
+    }
+}
+
+/// Creates what the image lacks; the code for each name that could not be created.
+async fn create_absent(shard: &Shard, names: &BTreeSet<String>) -> BTreeMap<String, ErrorCode> {
+    let Some(image) = shard.image() else {
+        return BTreeMap::new();
+    };
+    let absent: Vec<String> = names
+        .iter()
+        .filter(|name| image.topic(name).is_none() && validate_topic_name(name).is_ok())
+        .cloned()
+        .collect();
+    if absent.is_empty() {
+        return BTreeMap::new();
+    }
+    let new = absent
+        .iter()
+        .map(|name| NewTopic {
+            name: name.clone(),
+            num_partitions: -1,
+            replication_factor: -1,
+            assignments: Vec::new(),
+            configs: Vec::new(),
+        })
+        .collect();
+    match shard.create_topics(new, false).await {
+        Ok(results) => absent
+            .into_iter()
+            .zip(results)
+            .filter_map(|(name, result)| match result {
+                Ok(_) => None,
+                // Another client was faster; the topic is there.
+                Err(fault) if fault.code == ErrorCode::TopicAlreadyExists => None,
+                Err(fault) => Some((name, fault.code)),
+            })
+            .collect(),
+        Err(code) => absent.into_iter().map(|name| (name, code)).collect(),
+    }
+}
+
+fn known(topic: &TopicImage) -> MetadataResponseTopic {
+    MetadataResponseTopic {
+        name: Some(Str::from(topic.name.to_string())),
+        topic_id: topic.id,
+        is_internal: topic.name.starts_with("__"),
+        partitions: topic
+            .partitions
+            .iter()
+            .map(|partition| MetadataResponsePartition {
+                partition_index: partition.index,
+                leader_id: partition.leader,
+                leader_epoch: partition.leader_epoch,
+                replica_nodes: partition.replicas.to_vec(),
+                isr_nodes: partition.isr.to_vec(),
+                ..Default::default()
+            })
+            .collect(),
+        topic_authorized_operations: OPERATIONS_UNKNOWN,
+        ..Default::default()
+    }
+}
+
+fn unknown(name: Option<Str>, id: Uuid, code: ErrorCode) -> MetadataResponseTopic {
+    MetadataResponseTopic {
+        error_code: code.code(),
+        name,
+        topic_id: id,
+        topic_authorized_operations: OPERATIONS_UNKNOWN,
+        ..Default::default()
+    }
+}

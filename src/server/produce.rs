@@ -1,0 +1,177 @@
+//! Produce.
+
+use super::respond::{Answer, Asked};
+use crate::partition::Acks;
+use crate::protocol::messages::{
+    LegacyProduceRequest, PartitionProduceResponse, ProduceRequest, ProduceResponse,
+    TopicProduceResponse,
+};
+use crate::protocol::{ErrorCode, Str};
+use crate::shard::{PartitionKey, ProduceFault, ProducePart, Shard};
+use bytes::Bytes;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// Hands the batches to their owners, in order, and returns what answers.
+pub(super) async fn start(
+    shard: &Shard,
+    asked: Asked,
+    request: ProduceRequest,
+) -> Pin<Box<dyn Future<Output = Option<Answer>>>> {
+    let mut response = ProduceResponse::default();
+    let Some(acks) = acks_of(request.acks) else {
+        let response = refuse_all(&request, ErrorCode::InvalidRequiredAcks);
+        return Box::pin(async move { encode(asked, &response) });
+    };
+    if request.transactional_id.is_some() {
+        // Transactions are not served: InitProducerId is not advertised, so no client
+        // gets this far by the protocol.
+        let response = refuse_all(&request, ErrorCode::InvalidRequest);
+        return Box::pin(async move { encode(asked, &response) });
+    }
+    let image = shard.image();
+    let mut parts = Vec::new();
+    let mut places = Vec::new();
+    for topic in request.topic_data {
+        let by_id = asked.api_version >= 13;
+        let found = image.as_ref().and_then(|image| {
+            if by_id {
+                image.topic_by_id(&topic.topic_id)
+            } else {
+                image.topic(&topic.name)
+            }
+        });
+        let absent = if by_id {
+            ErrorCode::UnknownTopicId
+        } else {
+            ErrorCode::UnknownTopicOrPartition
+        };
+        let mut partition_responses = Vec::with_capacity(topic.partition_data.len());
+        for partition in topic.partition_data {
+            let mut answer = refused(partition.index, ErrorCode::None, None);
+            match found {
+                None => answer.error_code = absent.code(),
+                Some(found) if !has_partition(found.partitions.len(), partition.index) => {
+                    answer.error_code = ErrorCode::UnknownTopicOrPartition.code();
+                }
+                Some(found) => {
+                    places.push((response.responses.len(), partition_responses.len()));
+                    parts.push(ProducePart {
+                        key: PartitionKey {
+                            topic_id: found.id,
+                            index: partition.index,
+                        },
+                        records: partition
+                            .records
+                            .map(|records| records.to_bytes())
+                            .unwrap_or_else(Bytes::new),
+                    });
+                }
+            }
+            partition_responses.push(answer);
+        }
+        response.responses.push(TopicProduceResponse {
+            name: topic.name,
+            topic_id: topic.topic_id,
+            partition_responses,
+            ..Default::default()
+        });
+    }
+    let timeout = Duration::from_millis(request.timeout_ms.max(0) as u64);
+    let done = shard.start_produce(parts, acks, timeout).await;
+    Box::pin(async move {
+        for ((topic, partition), result) in places.into_iter().zip(done.await) {
+            let answer = &mut response.responses[topic].partition_responses[partition];
+            match result {
+                Ok(produced) => {
+                    answer.base_offset = produced.base_offset;
+                    answer.log_append_time_ms = produced.log_append_time_ms;
+                    answer.log_start_offset = produced.log_start_offset;
+                }
+                Err(ProduceFault { code, message }) => {
+                    answer.error_code = code.code();
+                    if !message.is_empty() && asked.api_version >= 8 {
+                        answer.error_message = Some(Str::from(message));
+                    }
+                }
+            }
+        }
+        if matches!(acks, Acks::None) {
+            let failed = response
+                .responses
+                .iter()
+                .flat_map(|topic| &topic.partition_responses)
+                .any(|answer| answer.error_code != 0);
+            // A closed connection is the only way to tell: the client then asks for
+            // fresh metadata.
+            return (!failed).then(Answer::nothing);
+        }
+        encode(asked, &response)
+    })
+}
+
+/// The answer to a version before 3, which is offered (librdkafka stops compressing
+/// otherwise) and not served. acks=0 has no answer but a closed connection.
+pub(super) fn too_old(
+    asked: Asked,
+    request: &LegacyProduceRequest,
+) -> Pin<Box<dyn Future<Output = Option<Answer>>>> {
+    let response = (request.acks != 0).then(|| request.unsupported());
+    Box::pin(async move { encode(asked, &response?) })
+}
+
+fn encode(asked: Asked, response: &ProduceResponse) -> Option<Answer> {
+    match asked.answer(response) {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be encoded");
+            None
+        }
+    }
+}
+
+fn refuse_all(request: &ProduceRequest, code: ErrorCode) -> ProduceResponse {
+    ProduceResponse {
+        responses: request
+            .topic_data
+            .iter()
+            .map(|topic| TopicProduceResponse {
+                name: topic.name.clone(),
+                topic_id: topic.topic_id,
+                partition_responses: topic
+                    .partition_data
+                    .iter()
+                    .map(|partition| refused(partition.index, code, None))
+                    .collect(),
+                ..Default::default()
+            })
+            .collect(),
+        ..Default::default()
+    }
+}
+
+fn refused(index: i32, code: ErrorCode, message: Option<Str>) -> PartitionProduceResponse {
+    PartitionProduceResponse {
+        index,
+        error_code: code.code(),
+        base_offset: -1,
+        log_append_time_ms: -1,
+        log_start_offset: -1,
+        error_message: message,
+        ..Default::default()
+    }
+}
+
+pub(super) fn has_partition(partitions: usize, index: i32) -> bool {
+    usize::try_from(index).is_ok_and(|index| index < partitions)
+}
+
+fn acks_of(acks: i16) -> Option<Acks> {
+    match acks {
+        0 => Some(Acks::None),
+        1 => Some(Acks::Leader),
+        -1 => Some(Acks::All),
+        _ => None,
+    }
+}

@@ -1,0 +1,253 @@
+//! The open connections of one shard, and the sweep that ends those which hold
+//! memory that others wait for, or which have been silent for too long.
+
+use super::connection;
+use crate::runtime::local::Event;
+use crate::runtime::{Accepted, ConnCloser, Mono, Queue, Rt};
+use crate::shard::{ConnectionHost, Shard};
+use futures_lite::future::or;
+use futures_lite::FutureExt;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a stop waits for connections to take their last answers.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// How often connections are looked at.
+const SWEEP: Duration = Duration::from_secs(1);
+/// A slow transfer is judged only after this time.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What the sweep knows of one connection.
+pub(super) struct Open {
+    pub peer: SocketAddr,
+    closer: ConnCloser,
+    /// When the last whole frame came, or the last answer went.
+    pub active_at: Cell<Mono>,
+    /// A frame that holds memory and is not wholly read: length, bytes read, since.
+    pub reading: Cell<Option<Transfer>>,
+    /// Answers that are being sent.
+    pub writing: Cell<Option<Transfer>>,
+    /// Requests whose answers are not sent yet.
+    in_flight: Cell<usize>,
+    /// No answer will be sent any more.
+    writer_gone: Cell<bool>,
+    /// Notified when one of the two above changes.
+    answered: Event,
+    /// Set when the shard stops: read no further frame.
+    pub draining: Cell<bool>,
+    /// The reader waits for a frame's first byte; it may be closed at once.
+    pub between_frames: Cell<bool>,
+}
+
+/// Bytes on their way.
+#[derive(Clone, Copy)]
+pub(super) struct Transfer {
+    pub bytes: usize,
+    pub done: usize,
+    pub since: Mono,
+}
+
+/// The connections of one shard.
+pub(super) struct Registry {
+    next: Cell<u64>,
+    open: RefCell<HashMap<u64, Rc<Open>>>,
+    gone: Event,
+    /// The acceptor's view of this shard's load.
+    load: Arc<AtomicUsize>,
+}
+
+impl Registry {
+    pub fn new(shard: &Shard, load: Arc<AtomicUsize>) -> Rc<Registry> {
+        let registry = Rc::new(Registry {
+            next: Cell::new(0),
+            open: RefCell::new(HashMap::new()),
+            gone: Event::new(),
+            load,
+        });
+        let sweeper = registry.clone();
+        let shard_ = shard.clone();
+        shard.rt().spawn(Queue::Latency, async move {
+            sweeper.sweep(shard_).await;
+        });
+        registry
+    }
+
+    async fn sweep(&self, shard: Shard) {
+        let idle_max = Duration::from_millis(shard.config().connections_max_idle_ms);
+        loop {
+            let stop = shard.stop_event().listen();
+            if shard.is_stopping() {
+                return;
+            }
+            or(stop, shard.rt().sleep(SWEEP)).await;
+            let now = shard.rt().now();
+            let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
+            for connection in open {
+                let reason = if connection.stalls_others(&shard, now) {
+                    "it held memory that others wait for and made too little progress (min.request.progress)"
+                } else if connection.is_idle(now, idle_max) {
+                    "it was idle for longer than connections.max.idle.ms"
+                } else {
+                    continue;
+                };
+                tracing::info!(peer = %connection.peer, "connection closed: {reason}");
+                connection.close();
+            }
+        }
+    }
+}
+
+impl Open {
+    /// Ends the connection in both directions.
+    pub fn close(&self) {
+        self.closer.close();
+    }
+
+    /// Counts a request that will be answered.
+    pub fn request_started(&self) {
+        self.in_flight.set(self.in_flight.get() + 1);
+    }
+
+    /// Its answer was sent (or it has none).
+    pub fn request_answered(&self) {
+        self.in_flight.set(self.in_flight.get() - 1);
+        self.answered.notify_all();
+        self.close_if_drained();
+    }
+
+    /// The writing side has ended.
+    pub fn writer_ended(&self) {
+        self.writer_gone.set(true);
+        self.answered.notify_all();
+        self.close();
+    }
+
+    /// Waits until at most `left` requests are unanswered. False if the writing side
+    /// has ended.
+    pub async fn answered_down_to(&self, left: usize) -> bool {
+        self.answered
+            .wait_until(|| self.in_flight.get() <= left || self.writer_gone.get())
+            .await;
+        !self.writer_gone.get()
+    }
+
+    /// Closes a connection of a stopping shard that owes no answer and has not begun
+    /// a frame.
+    fn close_if_drained(&self) {
+        if self.draining.get() && self.between_frames.get() && self.in_flight.get() == 0 {
+            self.close();
+        }
+    }
+
+    fn is_idle(&self, now: Mono, idle_max: Duration) -> bool {
+        self.in_flight.get() == 0 && now.since(self.active_at.get()) > idle_max
+    }
+
+    fn stalls_others(&self, shard: &Shard, now: Mono) -> bool {
+        let per_second = shard.config().min_request_progress as f64;
+        let slow = |transfer: Transfer| {
+            let took = now.since(transfer.since);
+            took > GRACE && (transfer.done as f64) < per_second * took.as_secs_f64()
+        };
+        let reads = self
+            .reading
+            .get()
+            .is_some_and(|t| slow(t) && shard.memory().frames_wait(t.bytes));
+        let writes = self
+            .writing
+            .get()
+            .is_some_and(|t| slow(t) && shard.memory().responses_wait());
+        reads || writes
+    }
+}
+
+/// The shard's side of connections: what the mesh's handler calls.
+pub(super) struct Host(pub Rc<Registry>);
+
+impl ConnectionHost for Host {
+    fn serve(&self, shard: &Shard, accepted: Accepted) {
+        let conn = match shard.rt().adopt(accepted) {
+            Ok(conn) => conn,
+            Err(error) => {
+                tracing::warn!(%error, "an accepted connection was lost");
+                self.0.load.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+        };
+        let registry = self.0.clone();
+        let id = registry.next.get();
+        registry.next.set(id + 1);
+        let open = Rc::new(Open {
+            peer: conn.peer_addr(),
+            closer: conn.closer(),
+            active_at: Cell::new(shard.rt().now()),
+            reading: Cell::new(None),
+            writing: Cell::new(None),
+            in_flight: Cell::new(0),
+            writer_gone: Cell::new(false),
+            answered: Event::new(),
+            draining: Cell::new(shard.is_stopping()),
+            between_frames: Cell::new(true),
+        });
+        registry.open.borrow_mut().insert(id, open.clone());
+        shard.counters().connections.add(1);
+        shard.counters().connections_open.add(1);
+        let shard_ = shard.clone();
+        shard.rt().spawn(Queue::Latency, async move {
+            let peer = open.peer;
+            // A fault in one connection's code must not take the shard with it.
+            let served = AssertUnwindSafe(connection::serve(&shard_, conn, open.clone()))
+                .catch_unwind()
+                .await;
+            if served.is_err() {
+                tracing::error!(%peer, "connection closed: its task panicked");
+                open.close();
+            }
+            registry.open.borrow_mut().remove(&id);
+            registry.load.fetch_sub(1, Ordering::Relaxed);
+            shard_.counters().connections_open.sub(1);
+            registry.gone.notify_all();
+        });
+    }
+
+    fn drain(&self, shard: &Shard) -> Pin<Box<dyn Future<Output = ()>>> {
+        let registry = self.0.clone();
+        let rt: Rt = shard.rt().clone();
+        Box::pin(async move {
+            for connection in registry.open.borrow().values() {
+                connection.draining.set(true);
+                connection.close_if_drained();
+            }
+            let all_gone = registry
+                .gone
+                .wait_until(|| registry.open.borrow().is_empty());
+            if rt.timeout(DRAIN_MAX, all_gone).await.is_err() {
+                let left: Vec<Rc<Open>> = registry.open.borrow().values().cloned().collect();
+                tracing::warn!(
+                    connections = left.len(),
+                    "connections did not take their last answers in time"
+                );
+                for connection in left {
+                    connection.close();
+                }
+                registry
+                    .gone
+                    .wait_until(|| registry.open.borrow().is_empty())
+                    .await;
+            }
+        })
+    }
+}
+
+/// Tells the load of each shard to the acceptor.
+pub(super) fn loads(shards: usize) -> Vec<Arc<AtomicUsize>> {
+    (0..shards).map(|_| Arc::new(AtomicUsize::new(0))).collect()
+}

@@ -1,0 +1,106 @@
+//! What a shard does when nobody waits: checkpoints.
+//!
+//! A partition is checkpointed when enough was flushed since its last checkpoint
+//! (`checkpoint.bytes`) or enough time has passed; high watermarks travel more often
+//! and cost nothing on the shard. The control executor writes the files.
+
+use super::messages::{CheckpointLine, PartitionKey, Request};
+use super::partitions::Named;
+use super::Shard;
+use crate::runtime::{Mono, Queue};
+use futures_lite::future::or;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// How often partitions are looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What was last sent of one partition.
+struct Sent {
+    recovery_point: i64,
+    high_watermark: i64,
+    checkpointed_at: Mono,
+}
+
+pub(super) fn start(shard: &Shard) {
+    let shard_ = shard.clone();
+    shard
+        .rt()
+        .spawn(Queue::Background, async move { run(shard_).await });
+}
+
+async fn run(shard: Shard) {
+    let mut sent: HashMap<PartitionKey, Sent> = HashMap::new();
+    loop {
+        let stop = shard.stop_event().listen();
+        if shard.is_stopping() {
+            return;
+        }
+        or(stop, shard.rt().sleep(TICK)).await;
+        let mut lines = Vec::new();
+        let partitions = shard.0.partitions.all_online();
+        sent.retain(|key, _| shard.0.partitions.online(key).is_ok());
+        for named in partitions {
+            if shard.is_stopping() {
+                return;
+            }
+            if let Some(line) = line_of(&shard, &named, &mut sent).await {
+                lines.push(line);
+            }
+            shard.rt().yield_if_needed().await;
+        }
+        if !lines.is_empty()
+            && shard
+                .call_control(Request::Checkpointed(lines))
+                .await
+                .is_err()
+        {
+            // The control executor is gone, and the process with it.
+            return;
+        }
+    }
+}
+
+async fn line_of(
+    shard: &Shard,
+    named: &Named,
+    sent: &mut HashMap<PartitionKey, Sent>,
+) -> Option<CheckpointLine> {
+    let now = shard.rt().now();
+    let numbers = named.partition.numbers();
+    let last = sent.entry(named.key).or_insert(Sent {
+        recovery_point: numbers.flushed_offset,
+        high_watermark: numbers.high_watermark,
+        checkpointed_at: now,
+    });
+    let interval = Duration::from_millis(shard.config().log_flush_offset_checkpoint_interval_ms);
+    let old =
+        numbers.flushed_offset > last.recovery_point && now.since(last.checkpointed_at) >= interval;
+    let recovery_point = if old || named.partition.checkpoint_is_due() {
+        match named.partition.checkpoint().await {
+            Ok(point) => {
+                last.recovery_point = point;
+                last.checkpointed_at = now;
+                Some(point)
+            }
+            Err(error) => {
+                tracing::error!(partition = %named.name(), %error, "checkpoint failed; a restart would re-read more");
+                None
+            }
+        }
+    } else {
+        None
+    };
+    let moved = numbers.high_watermark > last.high_watermark;
+    if recovery_point.is_none() && !moved {
+        return None;
+    }
+    last.high_watermark = numbers.high_watermark;
+    Some(CheckpointLine {
+        key: named.key,
+        topic: named.topic.to_string(),
+        recovery_point,
+        high_watermark: Some(numbers.high_watermark),
+        log_start: Some(numbers.log_start_offset),
+    })
+}

@@ -1,0 +1,114 @@
+//! What a shard does with a message. It never waits: it answers, or it starts a
+//! task that answers.
+
+use super::messages::{Reply, Request};
+use super::Shard;
+use crate::runtime::{Accepted, Queue, ReplyTo};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// Who serves connections on this shard: the room above.
+pub trait ConnectionHost {
+    /// Takes over a connection that the acceptor chose this shard for.
+    fn serve(&self, shard: &Shard, accepted: Accepted);
+
+    /// Answers what is in flight, then ends every connection. Resolves when none is
+    /// left.
+    fn drain(&self, shard: &Shard) -> Pin<Box<dyn Future<Output = ()>>>;
+}
+
+pub(super) fn handler(
+    shard: Shard,
+    host: Rc<dyn ConnectionHost>,
+) -> Rc<dyn Fn(usize, Request, ReplyTo<Reply>)> {
+    Rc::new(move |from, request, reply| handle(&shard, &host, from, request, reply))
+}
+
+fn handle(
+    shard: &Shard,
+    host: &Rc<dyn ConnectionHost>,
+    from: usize,
+    request: Request,
+    reply: ReplyTo<Reply>,
+) {
+    match request {
+        Request::Produce(order) => {
+            // Validation and queueing happen here, in the order of arrival; only the
+            // wait for the acknowledgement is a task.
+            let done = shard.produce_here(order);
+            spawn(
+                shard,
+                async move { reply.send(Reply::Produced(done.await)) },
+            );
+        }
+        Request::Fetch(order) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::Fetched(shard_.fetch_here(order).await));
+            });
+        }
+        Request::ListOffsets(parts) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::Listed(shard_.list_offsets_here(parts).await));
+            });
+        }
+        Request::Watch(order) => reply.send(shard.watch_here(from, order)),
+        Request::Unwatch(watch) => {
+            shard.unwatch_here(from, watch);
+            reply.send(Reply::Done);
+        }
+        Request::Notice(watch) => {
+            shard.noticed(watch);
+            reply.send(Reply::Done);
+        }
+        Request::Connection(accepted) => {
+            host.serve(shard, accepted);
+            reply.send(Reply::Done);
+        }
+        Request::Load(order) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::Loaded(shard_.load(*order).await));
+            });
+        }
+        Request::Apply(delta) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                shard_.apply(delta).await;
+                reply.send(Reply::Done);
+            });
+        }
+        Request::Drain => {
+            shard.0.stopping.set(true);
+            shard.0.stop.notify_all();
+            let drained = host.drain(shard);
+            spawn(shard, async move {
+                drained.await;
+                reply.send(Reply::Done);
+            });
+        }
+        Request::Close => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::Closed(shard_.close_partitions().await));
+            });
+        }
+        Request::Leave => {
+            reply.send(Reply::Done);
+            shard.0.left.set(true);
+            shard.0.leave.notify_all();
+        }
+        Request::CreateTopics { .. }
+        | Request::DeleteTopics(_)
+        | Request::Checkpointed(_)
+        | Request::DataDirFailed(_) => {
+            unreachable!("only the control executor is sent these")
+        }
+    }
+}
+
+fn spawn(shard: &Shard, future: impl Future<Output = ()> + 'static) {
+    shard.rt().spawn(Queue::Latency, future);
+}

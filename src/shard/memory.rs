@@ -1,0 +1,101 @@
+//! The byte budgets of one shard: what requests and responses may hold.
+//!
+//! A frame's bytes are reserved before its body is read, so waiting for memory is
+//! back-pressure on that socket alone. Small frames have a share of their own: a
+//! few large ones that wait for their bytes cannot starve heartbeats and fetches.
+
+use crate::runtime::local::{Budget, Permit};
+
+/// Frames up to this many bytes are served from the small share.
+pub const SMALL_FRAME_BYTES: usize = 64 * 1024;
+
+/// The budgets of one shard.
+#[derive(Clone)]
+pub struct Memory {
+    small: Budget,
+    large: Budget,
+    responses: Budget,
+    frame_bytes_max: usize,
+}
+
+impl Memory {
+    /// Splits `request_bytes` into the small share (an eighth) and the rest;
+    /// `response_bytes` bounds what answers hold until they are sent.
+    pub fn new(request_bytes: u64, response_bytes: u64, frame_bytes_max: usize) -> Memory {
+        let small = (request_bytes / 8).max(SMALL_FRAME_BYTES as u64);
+        let large = request_bytes
+            .saturating_sub(small)
+            .max(frame_bytes_max as u64);
+        Memory {
+            small: Budget::new(small),
+            large: Budget::new(large),
+            responses: Budget::new(response_bytes.max(1)),
+            frame_bytes_max,
+        }
+    }
+
+    /// The largest frame that a connection may send, in bytes.
+    pub fn frame_bytes_max(&self) -> usize {
+        self.frame_bytes_max
+    }
+
+    /// Waits for the memory of a frame of `len` bytes, at most
+    /// [`Memory::frame_bytes_max`].
+    pub async fn frame(&self, len: usize) -> Permit {
+        if len <= SMALL_FRAME_BYTES {
+            self.small.acquire(len as u64).await
+        } else {
+            self.large.acquire(len as u64).await
+        }
+    }
+
+    /// True if another frame of that size class waits for memory.
+    pub fn frames_wait(&self, len: usize) -> bool {
+        if len <= SMALL_FRAME_BYTES {
+            self.small.is_contended()
+        } else {
+            self.large.is_contended()
+        }
+    }
+
+    /// Reserves the bytes of an answer at once, or not at all.
+    pub fn try_response(&self, bytes: usize) -> Option<Permit> {
+        self.responses
+            .try_acquire((bytes as u64).min(self.responses.total()))
+    }
+
+    /// Waits for the bytes of an answer; grants at most the whole budget.
+    pub async fn response(&self, bytes: usize) -> Permit {
+        self.responses
+            .acquire((bytes as u64).min(self.responses.total()))
+            .await
+    }
+
+    /// True if an answer waits for memory that others hold.
+    pub fn responses_wait(&self) -> bool {
+        self.responses.is_contended()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_frames_leave_the_small_share_alone() {
+        let memory = Memory::new(8 << 20, 1 << 20, 7 << 20);
+        let held = futures_lite::future::block_on(memory.frame(7 << 20));
+        assert_eq!(held.amount(), 7 << 20);
+        let small = futures_lite::future::block_on(memory.frame(1000));
+        assert_eq!(small.amount(), 1000);
+        assert!(!memory.frames_wait(7 << 20));
+    }
+
+    #[test]
+    fn an_answer_larger_than_the_budget_is_granted_the_whole_budget() {
+        let memory = Memory::new(1 << 20, 1000, 1 << 17);
+        let held = memory.try_response(5000).expect("the budget is free");
+        assert_eq!(held.amount(), 1000);
+        assert!(memory.try_response(1).is_none());
+    }
+}

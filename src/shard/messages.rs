@@ -1,0 +1,218 @@
+//! What travels between executors: one request type and one reply type for the
+//! whole mesh. Everything in them is owned and `Send`; record bytes are refcounted.
+
+use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+use crate::metadata::{Delta, Image};
+use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader};
+use crate::protocol::ErrorCode;
+use crate::runtime::Accepted;
+use bytes::Bytes;
+use std::path::PathBuf;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Names a partition wherever its topic's name is not needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartitionKey {
+    /// The topic's id.
+    pub topic_id: Uuid,
+    /// The partition's number in its topic.
+    pub index: i32,
+}
+
+/// A request from one executor to another.
+pub enum Request {
+    /// Control to shard, once: load these partitions.
+    Load(Box<LoadOrder>),
+    /// Control to shard: a metadata change to apply.
+    Apply(Delta),
+    /// Control to shard: a connection to serve.
+    Connection(Accepted),
+    /// Control to shard: answer what is in flight, then end every connection.
+    Drain,
+    /// Control to shard: flush, write indexes, close every partition.
+    Close,
+    /// Control to shard: the executor may end.
+    Leave,
+    /// Shard to owner.
+    Produce(ProduceOrder),
+    /// Shard to owner.
+    Fetch(FetchOrder),
+    /// Shard to owner.
+    ListOffsets(Vec<ListOffsetsPart>),
+    /// Shard to owner: send one [`Request::Notice`] when a bound moves.
+    Watch(WatchOrder),
+    /// Shard to owner: the watch is no longer wanted.
+    Unwatch(u64),
+    /// Owner to shard: something that the watch names has moved.
+    Notice(u64),
+    /// Shard to control.
+    CreateTopics {
+        /// What to create.
+        topics: Vec<NewTopic>,
+        /// Check only.
+        validate_only: bool,
+    },
+    /// Shard to control.
+    DeleteTopics(Vec<TopicSelector>),
+    /// Shard to control: new numbers for the checkpoint files.
+    Checkpointed(Vec<CheckpointLine>),
+    /// Shard to control: the data directory failed; nothing more may be written there.
+    DataDirFailed(String),
+}
+
+/// The answer to a [`Request`].
+pub enum Reply {
+    /// Done, nothing to say.
+    Done,
+    /// The answer to [`Request::Load`].
+    Loaded(LoadSummary),
+    /// The answer to [`Request::Produce`], in the order of its parts.
+    Produced(Vec<Result<Produced, ProduceFault>>),
+    /// The answer to [`Request::Fetch`], in the order of its parts.
+    Fetched(Vec<Result<FetchOutcome, ErrorCode>>),
+    /// The answer to [`Request::ListOffsets`], in the order of its parts.
+    Listed(Vec<Result<ListedOffset, ErrorCode>>),
+    /// The answer to [`Request::Watch`]: a bound had moved already.
+    Moved,
+    /// The answer to [`Request::CreateTopics`].
+    TopicsCreated(Vec<Result<CreatedTopic, ControllerFault>>),
+    /// The answer to [`Request::DeleteTopics`].
+    TopicsDeleted(Vec<Result<(Uuid, String), ControllerFault>>),
+    /// The answer to [`Request::Close`].
+    Closed(CloseSummary),
+    /// The receiver is not in a state to do this (it is loading or has closed).
+    Busy,
+}
+
+/// What a shard loads at start.
+pub struct LoadOrder {
+    /// The whole cluster image; the shard opens the partitions that it owns.
+    pub image: Image,
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// True after a clean stop.
+    pub clean: bool,
+    /// The checkpointed numbers of this shard's partitions.
+    pub checkpoints: Vec<CheckpointLine>,
+}
+
+/// The numbers of one partition that the checkpoint files hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointLine {
+    /// The partition; the id tells a topic from a later one of the same name.
+    pub key: PartitionKey,
+    /// The topic's name, as the files have it.
+    pub topic: String,
+    /// Recovery point; `None` leaves the recorded one.
+    pub recovery_point: Option<i64>,
+    /// High watermark; `None` leaves the recorded one.
+    pub high_watermark: Option<i64>,
+    /// Log start offset; `None` leaves the recorded one.
+    pub log_start: Option<i64>,
+}
+
+/// What loading found, summed over a shard's partitions.
+#[derive(Debug, Clone, Default)]
+pub struct LoadSummary {
+    /// Partitions that are online.
+    pub online: usize,
+    /// Why the others are offline: partition and reason.
+    pub offline: Vec<(String, String)>,
+    /// Bytes re-read after an unclean stop.
+    pub scanned_bytes: u64,
+    /// Bytes cut from torn tails.
+    pub truncated_bytes: u64,
+}
+
+/// What closing left.
+#[derive(Debug, Clone, Default)]
+pub struct CloseSummary {
+    /// Final numbers of every partition that closed.
+    pub lines: Vec<CheckpointLine>,
+    /// Partitions that could not be flushed or closed: a clean marker would lie.
+    pub failed: Vec<(String, String)>,
+}
+
+/// Records for several partitions of one owner, from one produce request.
+pub struct ProduceOrder {
+    /// The batches.
+    pub parts: Vec<ProducePart>,
+    /// When to answer.
+    pub acks: Acks,
+    /// How long acks=all may wait.
+    pub timeout: Duration,
+}
+
+/// Records for one partition.
+pub struct ProducePart {
+    /// Where they go.
+    pub key: PartitionKey,
+    /// The records field of the request.
+    pub records: Bytes,
+}
+
+/// A batch that was accepted and acknowledged as its `acks` asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Produced {
+    /// The offset of its first record.
+    pub base_offset: i64,
+    /// Milliseconds since the Unix epoch under LogAppendTime; -1 otherwise.
+    pub log_append_time_ms: i64,
+    /// The partition's log start offset.
+    pub log_start_offset: i64,
+}
+
+/// Why a batch was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProduceFault {
+    /// The protocol's code.
+    pub code: ErrorCode,
+    /// For a person; empty when the code says it all.
+    pub message: String,
+}
+
+/// Reads from several partitions of one owner.
+pub struct FetchOrder {
+    /// What to read, in order.
+    pub parts: Vec<FetchPart>,
+    /// Bytes over all parts; the first non-empty part may exceed it by one batch.
+    pub bytes_max: usize,
+    /// Who reads: sets the visible bound.
+    pub reader: Reader,
+}
+
+/// A read from one partition.
+#[derive(Debug, Clone, Copy)]
+pub struct FetchPart {
+    /// Where to read.
+    pub key: PartitionKey,
+    /// From this offset on.
+    pub offset: i64,
+    /// What the reader believes the leader epoch is; -1 if it does not know.
+    pub current_leader_epoch: i32,
+    /// Bytes of this part.
+    pub bytes_max: usize,
+}
+
+/// A question about offsets.
+#[derive(Debug, Clone, Copy)]
+pub struct ListOffsetsPart {
+    /// Where.
+    pub key: PartitionKey,
+    /// A time in milliseconds, or one of Kafka's negative marks.
+    pub timestamp: i64,
+    /// What the asker believes the leader epoch is; -1 if it does not know.
+    pub current_leader_epoch: i32,
+}
+
+/// Asks for one notice when any of these partitions' visible bounds passes what
+/// the asker has seen.
+pub struct WatchOrder {
+    /// Named by the asker; unique among its open watches.
+    pub watch: u64,
+    /// Partitions and the visible bound that was seen.
+    pub parts: Vec<(PartitionKey, i64)>,
+    /// The watch ends by itself after this time.
+    pub wait_max: Duration,
+}

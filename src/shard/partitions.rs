@@ -1,0 +1,359 @@
+//! The partitions that this shard owns: loading, creating, deleting, closing.
+
+use super::messages::{
+    CheckpointLine, CloseSummary, LoadOrder, LoadSummary, PartitionKey, Request,
+};
+use super::Shard;
+use crate::config::{ConfigError, TopicConfig};
+use crate::metadata::{Change, Delta, TopicImage};
+use crate::partition::{Partition, PartitionId, PartitionLoad, PartitionOptions};
+use crate::protocol::ErrorCode;
+use crate::runtime::{Dir, IoError, Queue};
+use crate::storage::partition_dir::{self, PartitionDirError};
+use crate::storage::{LoadError, LoadReport, PartitionName};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// The table of a shard's partitions.
+#[derive(Default)]
+pub(super) struct Partitions {
+    slots: RefCell<HashMap<PartitionKey, Slot>>,
+    data_dir: RefCell<Option<PathBuf>>,
+}
+
+enum Slot {
+    Online(Named),
+    /// It could not be opened; the reason was logged.
+    Offline {
+        name: String,
+    },
+}
+
+/// Why a partition is offline.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error("its settings are not valid any more: {0}")]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Directory(#[from] PartitionDirError),
+    #[error(transparent)]
+    Io(#[from] IoError),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("{path} is gone, and with it what was flushed up to offset {flushed}; restore it, or delete the topic")]
+    DirectoryLost { path: String, flushed: i64 },
+}
+
+/// A partition with the name that checkpoint files use.
+#[derive(Clone)]
+pub(super) struct Named {
+    pub key: PartitionKey,
+    pub topic: Arc<str>,
+    pub partition: Partition,
+}
+
+impl Named {
+    /// `topic-N`.
+    pub fn name(&self) -> String {
+        format!("{}-{}", self.topic, self.key.index)
+    }
+}
+
+impl Partitions {
+    /// The partition, if this shard has it and it can be used.
+    pub fn online(&self, key: &PartitionKey) -> Result<Partition, ErrorCode> {
+        match self.slots.borrow().get(key) {
+            Some(Slot::Online(named)) => Ok(named.partition.clone()),
+            Some(Slot::Offline { .. }) => Err(ErrorCode::KafkaStorageError),
+            None => Err(ErrorCode::UnknownTopicOrPartition),
+        }
+    }
+
+    /// All that are online, for background work.
+    pub fn all_online(&self) -> Vec<Named> {
+        self.slots
+            .borrow()
+            .values()
+            .filter_map(|slot| match slot {
+                Slot::Online(named) => Some(named.clone()),
+                Slot::Offline { .. } => None,
+            })
+            .collect()
+    }
+
+    /// Those that are offline, with the reason to give at a stop.
+    fn all_offline(&self) -> Vec<(String, String)> {
+        self.slots
+            .borrow()
+            .values()
+            .filter_map(|slot| match slot {
+                Slot::Online(_) => None,
+                Slot::Offline { name } => Some((name.clone(), "it is offline".to_string())),
+            })
+            .collect()
+    }
+
+    fn put(&self, key: PartitionKey, slot: Slot) {
+        self.slots.borrow_mut().insert(key, slot);
+    }
+
+    fn take(&self, key: &PartitionKey) -> Option<Slot> {
+        self.slots.borrow_mut().remove(key)
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        self.data_dir
+            .borrow()
+            .clone()
+            .expect("partitions are touched only after the load order named the directory")
+    }
+}
+
+impl Shard {
+    /// Opens the partitions of the image that this shard owns.
+    pub(super) async fn load(&self, order: LoadOrder) -> LoadSummary {
+        *self.0.partitions.data_dir.borrow_mut() = Some(order.data_dir);
+        let lines: HashMap<PartitionKey, &CheckpointLine> = order
+            .checkpoints
+            .iter()
+            .map(|line| (line.key, line))
+            .collect();
+        let mut summary = LoadSummary::default();
+        for topic in order.image.topics() {
+            for key in self.owned(topic) {
+                let line = lines.get(&key);
+                let load = PartitionLoad::Open {
+                    clean: order.clean,
+                    recovery_point: line.and_then(|line| line.recovery_point),
+                    log_start: line.and_then(|line| line.log_start),
+                    high_watermark: line.and_then(|line| line.high_watermark),
+                };
+                match self.open(topic, key, load).await {
+                    Ok(report) => {
+                        summary.online += 1;
+                        summary.scanned_bytes += report.scanned_bytes;
+                        summary.truncated_bytes += report.truncated_bytes;
+                    }
+                    Err(reason) => {
+                        let name = name_of(topic, key).to_string();
+                        tracing::error!(partition = %name, %reason, "partition is offline");
+                        summary.offline.push((name, reason));
+                    }
+                }
+                self.rt().yield_if_needed().await;
+            }
+        }
+        *self.0.image.borrow_mut() = Some(order.image);
+        summary
+    }
+
+    /// Applies a metadata change: creates or deletes what this shard owns, then
+    /// routes by the new image.
+    pub(super) async fn apply(&self, delta: Delta) {
+        let Some(image) = self.image() else {
+            unreachable!("the control executor sends changes only after the load")
+        };
+        let next = image.apply(&delta);
+        for change in &delta.changes {
+            match change {
+                Change::TopicCreated(topic) => self.create_owned(topic).await,
+                Change::TopicDeleted { id, .. } => {
+                    // Route no new work to it before its partitions go.
+                    *self.0.image.borrow_mut() = Some(next.clone());
+                    if let Some(topic) = image.topic_by_id(id) {
+                        self.delete_owned(topic).await;
+                    }
+                }
+                Change::TopicConfigsChanged { .. }
+                | Change::BrokerRegistered { .. }
+                | Change::ProducerIdsAllocated { .. } => {}
+            }
+        }
+        *self.0.image.borrow_mut() = Some(next);
+    }
+
+    async fn create_owned(&self, topic: &Arc<TopicImage>) {
+        for key in self.owned(topic) {
+            if let Err(reason) = self.open(topic, key, PartitionLoad::Create).await {
+                let name = name_of(topic, key);
+                tracing::error!(partition = %name, %reason, "partition could not be created");
+            }
+        }
+    }
+
+    async fn delete_owned(&self, topic: &Arc<TopicImage>) {
+        for key in self.owned(topic) {
+            let slot = self.0.partitions.take(&key);
+            if let Some(Slot::Online(named)) = slot {
+                named.partition.delete().await;
+            }
+            let name = name_of(topic, key);
+            if let Err(error) = self.remove_directory(&name).await {
+                tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
+            }
+        }
+    }
+
+    /// Renames a partition's directory away, durably, and removes it in the
+    /// background.
+    async fn remove_directory(&self, name: &PartitionName) -> Result<(), PartitionDirError> {
+        let data_dir = self.0.partitions.data_dir();
+        if !self
+            .rt()
+            .dir(&data_dir)
+            .subdir(&name.to_string())
+            .exists()
+            .await?
+        {
+            return Ok(());
+        }
+        let renamed = partition_dir::begin_delete(self.rt(), &data_dir, name).await?;
+        let rt = self.rt().clone();
+        self.rt().spawn(Queue::Background, async move {
+            if let Err(error) = partition_dir::finish_delete(&rt, &data_dir, &renamed).await {
+                tracing::warn!(%error, "files of a deleted partition stay until the next start");
+            }
+        });
+        Ok(())
+    }
+
+    async fn open(
+        &self,
+        topic: &Arc<TopicImage>,
+        key: PartitionKey,
+        load: PartitionLoad,
+    ) -> Result<LoadReport, String> {
+        let opened = self.try_open(topic, key, load).await;
+        let (slot, result) = match opened {
+            Ok((partition, report)) => {
+                let named = Named {
+                    key,
+                    topic: topic.name.clone(),
+                    partition,
+                };
+                (Slot::Online(named), Ok(report))
+            }
+            Err(error) => {
+                let name = name_of(topic, key).to_string();
+                (Slot::Offline { name }, Err(error.to_string()))
+            }
+        };
+        self.0.partitions.put(key, slot);
+        result
+    }
+
+    async fn try_open(
+        &self,
+        topic: &Arc<TopicImage>,
+        key: PartitionKey,
+        load: PartitionLoad,
+    ) -> Result<(Partition, LoadReport), OpenError> {
+        let overrides = topic
+            .configs
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let config = TopicConfig::resolve(self.config(), overrides)?;
+        let image = &topic.partitions[key.index as usize];
+        let (dir, load) = self.directory(&name_of(topic, key), topic.id, load).await?;
+        let options = PartitionOptions {
+            id: PartitionId {
+                topic_id: topic.id,
+                topic: Rc::from(topic.name.as_ref()),
+                index: key.index,
+            },
+            dir,
+            config,
+            leader_epoch: image.leader_epoch,
+            replication_factor: image.replicas.len(),
+            load,
+            write_budget: self.0.write_budget.clone(),
+        };
+        let (partition, report) = Partition::open(&self.0.storage, options).await?;
+        let shard = self.clone();
+        partition.on_device_error(move |id, reason| {
+            let request = Request::DataDirFailed(format!("partition {id}: {reason}"));
+            let rt = shard.rt().clone();
+            rt.spawn(Queue::Latency, async move {
+                // Without a control executor the process is ending anyway.
+                let _ = shard.call_control(request).await;
+            });
+        });
+        Ok((partition, report))
+    }
+
+    /// Finds or makes a partition's directory. The metadata log is the truth: what a
+    /// crash left between it and the directory is finished here.
+    async fn directory(
+        &self,
+        name: &PartitionName,
+        topic_id: Uuid,
+        load: PartitionLoad,
+    ) -> Result<(Dir, PartitionLoad), OpenError> {
+        let data_dir = self.0.partitions.data_dir();
+        let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
+        if dir.exists().await? {
+            match partition_dir::read_topic_id(&dir).await? {
+                Some(found) if found == topic_id => return Ok((dir, load)),
+                // Of a deleted topic of the same name, whose removal was cut short.
+                Some(_) => self.remove_directory(name).await?,
+                // Its creation was cut short.
+                None => {}
+            }
+        } else if let PartitionLoad::Open {
+            recovery_point: Some(flushed),
+            ..
+        } = load
+        {
+            if flushed > 0 {
+                return Err(OpenError::DirectoryLost {
+                    path: dir.path().display().to_string(),
+                    flushed,
+                });
+            }
+        }
+        let dir = partition_dir::create(self.rt(), &data_dir, name, topic_id).await?;
+        Ok((dir, PartitionLoad::Create))
+    }
+
+    /// Flushes and closes every partition.
+    pub(super) async fn close_partitions(&self) -> CloseSummary {
+        let mut summary = CloseSummary::default();
+        for named in self.0.partitions.all_online() {
+            match named.partition.close().await {
+                Ok(closed) => summary.lines.push(CheckpointLine {
+                    key: named.key,
+                    topic: named.topic.to_string(),
+                    recovery_point: Some(closed.recovery_point),
+                    high_watermark: Some(closed.high_watermark),
+                    log_start: Some(closed.log_start),
+                }),
+                Err(error) => summary.failed.push((named.name(), error.to_string())),
+            }
+        }
+        summary.failed.extend(self.0.partitions.all_offline());
+        summary
+    }
+
+    fn owned(&self, topic: &Arc<TopicImage>) -> Vec<PartitionKey> {
+        topic
+            .partitions
+            .iter()
+            .map(|partition| PartitionKey {
+                topic_id: topic.id,
+                index: partition.index,
+            })
+            .filter(|key| self.owner(key) == self.0.me)
+            .collect()
+    }
+}
+
+fn name_of(topic: &TopicImage, key: PartitionKey) -> PartitionName {
+    PartitionName {
+        topic: topic.name.to_string(),
+        partition: key.index,
+    }
+}

@@ -1,0 +1,173 @@
+//! Produce: from the connection's shard to the owners, and what an owner does.
+
+use super::messages::{
+    PartitionKey, ProduceFault, ProduceOrder, ProducePart, Produced, Reply, Request,
+};
+use super::Shard;
+use crate::partition::{Acks, ProduceTicket};
+use crate::protocol::ErrorCode;
+use bytes::Bytes;
+use futures_lite::future::poll_once;
+use smallvec::SmallVec;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// The outcome of one part.
+pub type ProduceResult = Result<Produced, ProduceFault>;
+
+type Results = Pin<Box<dyn Future<Output = Vec<ProduceResult>>>>;
+
+impl Shard {
+    /// Hands the parts to their owners in this order and returns what to wait for.
+    /// When this resolves every own part is queued, and every message to another
+    /// owner is in its lane: the next call's parts come after these.
+    pub async fn start_produce(
+        &self,
+        parts: Vec<ProducePart>,
+        acks: Acks,
+        timeout: Duration,
+    ) -> impl Future<Output = Vec<ProduceResult>> + 'static {
+        let parts_len = parts.len();
+        let mut waits: SmallVec<[(Vec<usize>, Results); 2]> = SmallVec::new();
+        for (owner, places, parts) in self.by_owner(parts, |part| part.key) {
+            let order = ProduceOrder {
+                parts,
+                acks,
+                timeout,
+            };
+            let mut results: Results = if owner == self.0.me {
+                Box::pin(self.produce_here(order))
+            } else {
+                Box::pin(self.clone().produce_there(owner, order, places.len()))
+            };
+            // The first poll takes the message's place in the lane.
+            match poll_once(&mut results).await {
+                Some(done) => waits.push((places, Box::pin(async move { done }))),
+                None => waits.push((places, results)),
+            }
+        }
+        async move {
+            let mut all: Vec<ProduceResult> =
+                vec![Err(fault(ErrorCode::UnknownServerError)); parts_len];
+            for (places, results) in waits {
+                for (place, result) in places.into_iter().zip(results.await) {
+                    all[place] = result;
+                }
+            }
+            all
+        }
+    }
+
+    async fn produce_there(
+        self,
+        owner: usize,
+        order: ProduceOrder,
+        parts_len: usize,
+    ) -> Vec<ProduceResult> {
+        match self.call(owner, Request::Produce(order)).await {
+            Ok(Reply::Produced(results)) => results,
+            Ok(_) | Err(_) => vec![Err(fault(ErrorCode::NotLeaderOrFollower)); parts_len],
+        }
+    }
+
+    /// Validates and queues at once; the future resolves as `acks` asks.
+    pub(super) fn produce_here(
+        &self,
+        order: ProduceOrder,
+    ) -> impl Future<Output = Vec<ProduceResult>> + 'static {
+        let now_ms = self.rt().wall_clock_ms();
+        let tickets: SmallVec<[Result<ProduceTicket, ProduceFault>; 4]> = order
+            .parts
+            .into_iter()
+            .map(|part| self.queue(part.key, part.records, order.acks, now_ms))
+            .collect();
+        let rt = self.rt().clone();
+        async move {
+            let mut results: Vec<ProduceResult> = Vec::with_capacity(tickets.len());
+            let mut waits: SmallVec<[_; 4]> = SmallVec::new();
+            for ticket in tickets {
+                match ticket {
+                    Ok(ticket) => {
+                        results.push(Ok(Produced {
+                            base_offset: ticket.base_offset,
+                            log_append_time_ms: ticket.log_append_time_ms,
+                            log_start_offset: ticket.log_start_offset,
+                        }));
+                        waits.push((results.len() - 1, ticket.done));
+                    }
+                    Err(fault) => results.push(Err(fault)),
+                }
+            }
+            let mut finished = 0;
+            let wait = async {
+                for (place, done) in &mut waits {
+                    if let Err(code) = done.await {
+                        results[*place] = Err(fault(code));
+                    }
+                    finished += 1;
+                }
+            };
+            let in_time = match order.acks {
+                Acks::All => rt.timeout(order.timeout, wait).await.is_ok(),
+                Acks::Leader | Acks::None => {
+                    wait.await;
+                    true
+                }
+            };
+            if !in_time {
+                // The records stay in the log; whether they get committed is unknown.
+                for (place, _) in &waits[finished..] {
+                    results[*place] = Err(fault(ErrorCode::RequestTimedOut));
+                }
+            }
+            results
+        }
+    }
+
+    fn queue(
+        &self,
+        key: PartitionKey,
+        records: Bytes,
+        acks: Acks,
+        now_ms: i64,
+    ) -> Result<ProduceTicket, ProduceFault> {
+        let partition = self.0.partitions.online(&key).map_err(fault)?;
+        let counters = self.counters();
+        counters.produce_batches.add(1);
+        counters.produce_bytes.add(records.len() as u64);
+        partition
+            .produce(records, acks, now_ms, None)
+            .map_err(|error| ProduceFault {
+                code: error.code,
+                message: error.message,
+            })
+    }
+
+    /// Groups parts by the shard that owns them, keeping their order and places.
+    pub(super) fn by_owner<T>(
+        &self,
+        parts: Vec<T>,
+        key: impl Fn(&T) -> PartitionKey,
+    ) -> SmallVec<[(usize, Vec<usize>, Vec<T>); 2]> {
+        let mut groups: SmallVec<[(usize, Vec<usize>, Vec<T>); 2]> = SmallVec::new();
+        for (place, part) in parts.into_iter().enumerate() {
+            let owner = self.owner(&key(&part));
+            match groups.iter_mut().find(|(other, _, _)| *other == owner) {
+                Some((_, places, parts)) => {
+                    places.push(place);
+                    parts.push(part);
+                }
+                None => groups.push((owner, vec![place], vec![part])),
+            }
+        }
+        groups
+    }
+}
+
+fn fault(code: ErrorCode) -> ProduceFault {
+    ProduceFault {
+        code,
+        message: String::new(),
+    }
+}

@@ -1,0 +1,23 @@
+//! The real broker process, driven over its socket and its signals.
+
+#[path = "../harness/broker.rs"]
+mod broker;
+
+mod bad_input;
+mod client;
+mod files;
+mod lifecycle;
+mod recovery;
+mod semantics;
+
+use broker::Launch;
+
+/// The binary under test on a data directory.
+fn launch(data_dir: &std::path::Path) -> Launch {
+    Launch::new(env!("CARGO_BIN_EXE_highwater"), data_dir)
+}
+
+/// A directory on the file system of the build, where direct I/O works.
+fn data_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory can be made")
+}

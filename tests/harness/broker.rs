@@ -1,0 +1,209 @@
+//! A real broker process for tests: started on a free port and a directory of its
+//! own, stopped by a signal or killed.
+
+#![allow(dead_code)] // Each test crate uses a part of it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// A running broker. Killed when dropped.
+pub struct Broker {
+    child: Child,
+    addr: SocketAddr,
+    stderr: mpsc::Receiver<String>,
+}
+
+/// How a broker is started.
+#[derive(Clone)]
+pub struct Launch {
+    binary: PathBuf,
+    data_dir: PathBuf,
+    shards: usize,
+    settings: Vec<String>,
+}
+
+/// What a broker that did not start said.
+pub struct Refused {
+    pub status: ExitStatus,
+    pub stderr: String,
+}
+
+/// No start and no stop takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Launch {
+    pub fn new(binary: impl Into<PathBuf>, data_dir: impl Into<PathBuf>) -> Launch {
+        Launch {
+            binary: binary.into(),
+            data_dir: data_dir.into(),
+            shards: 3,
+            settings: Vec::new(),
+        }
+    }
+
+    pub fn shards(mut self, shards: usize) -> Launch {
+        self.shards = shards;
+        self
+    }
+
+    pub fn set(mut self, setting: impl Into<String>) -> Launch {
+        self.settings.push(setting.into());
+        self
+    }
+
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Starts it and waits until it listens.
+    pub fn start(&self) -> Broker {
+        match self.try_start("127.0.0.1:0") {
+            Ok(broker) => broker,
+            Err(refused) => panic!("the broker did not start: {}", refused.stderr),
+        }
+    }
+
+    /// Starts it on an address; what it said, if it does not start.
+    pub fn try_start(&self, listener: &str) -> Result<Broker, Refused> {
+        let mut command = Command::new(&self.binary);
+        command
+            .arg("serve")
+            .args(["--listener", listener])
+            .arg("--data-dir")
+            .arg(&self.data_dir)
+            .args(["--shards", &self.shards.to_string()]);
+        for setting in &self.settings {
+            command.args(["--set", setting]);
+        }
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", self.binary.display()));
+        let (lines, stderr) = mpsc::channel();
+        let pipe = child.stderr.take().expect("stderr is piped");
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                if lines.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = stdout.read_line(&mut line).expect("stdout can be read");
+            if read == 0 {
+                let status = child.wait().expect("the process can be waited for");
+                return Err(Refused {
+                    status,
+                    stderr: stderr.into_iter().collect::<Vec<_>>().join("\n"),
+                });
+            }
+            if let Some(rest) = line.trim_start().strip_prefix("listening") {
+                let addr = rest.trim().split([',', ' ']).next().unwrap_or_default();
+                let addr = addr.parse().expect("the banner names the address");
+                // Later lines are of no interest, but the pipe must not fill.
+                std::thread::spawn(move || {
+                    let mut rest = Vec::new();
+                    let _ = stdout.read_to_end(&mut rest);
+                });
+                return Ok(Broker {
+                    child,
+                    addr,
+                    stderr,
+                });
+            }
+        }
+    }
+}
+
+impl Broker {
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Resident memory, bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))
+            .expect("the process lives");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("the kernel tells the resident size");
+        let kib: u64 = line
+            .split_whitespace()
+            .next()
+            .and_then(|kib| kib.parse().ok())
+            .expect("a number of KiB");
+        kib * 1024
+    }
+
+    /// SIGKILL, and wait for the end.
+    pub fn kill(mut self) {
+        self.child.kill().expect("the process can be killed");
+        let status = self.child.wait().expect("the process can be waited for");
+        assert!(
+            status.code().is_none(),
+            "it was killed, not stopped: {status}"
+        );
+    }
+
+    /// SIGTERM, wait for the end, and insist that it was clean.
+    pub fn stop(self) -> String {
+        let (status, stderr) = self.end_by("TERM");
+        assert!(status.success(), "not a clean stop: {status}\n{stderr}");
+        stderr
+    }
+
+    /// Sends a signal and waits for the end.
+    pub fn end_by(mut self, signal: &str) -> (ExitStatus, String) {
+        self.signal(signal);
+        let status = self.wait();
+        let lines: Vec<String> = std::iter::from_fn(|| self.stderr.recv().ok()).collect();
+        (status, lines.join("\n"))
+    }
+
+    /// Sends a signal by name.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.pid().to_string()])
+            .status()
+            .expect("kill can be run");
+        assert!(sent.success());
+    }
+
+    /// Waits for an end that something else causes.
+    pub fn wait(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self
+                .child
+                .try_wait()
+                .expect("the process can be waited for")
+            {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "the broker does not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
