@@ -153,7 +153,6 @@ impl Cache {
     }
 
     /// Forgets the batches at or above `offset`.
-    #[allow(dead_code)] // truncation
     pub(super) fn clip(&self, log: u64, offset: i64) {
         let mut state = self.0.borrow_mut();
         let touched: Vec<Key> = state

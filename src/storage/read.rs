@@ -351,7 +351,6 @@ impl ReadAhead {
     }
 
     /// Forgets all positions, after a truncation.
-    #[allow(dead_code)] // truncation
     pub(super) fn forget(&self) {
         self.0.borrow_mut().ends.clear();
     }
