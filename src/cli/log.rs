@@ -235,6 +235,7 @@ impl fmt::Display for SummaryLine<'_> {
             records,
             bytes,
             problems,
+            ..
         } = self.0;
         let (batches, records) = (
             Count(*batches, "batch", "batches"),
@@ -258,6 +259,7 @@ impl fmt::Display for ReportLine<'_> {
             records,
             bytes,
             problems,
+            ..
         } = self.0;
         let segments = Count(*segments, "segment", "segments");
         let (batches, records) = (

@@ -111,16 +111,6 @@ pub enum InspectError {
         /// The extension expected.
         expected: &'static str,
     },
-    /// Neither a partition's directory nor a data directory.
-    #[error(
-        "{} holds no segments and no partitions' directories; name a data directory (log.dirs) or \
-         a directory <topic>-<partition> in it",
-        path.display()
-    )]
-    NoLogs {
-        /// The path.
-        path: PathBuf,
-    },
 }
 
 /// Reads the batches of a `.log` file in order. A batch with a wrong checksum is given
@@ -198,12 +188,7 @@ pub async fn verify_dir(rt: &Rt, path: &Path) -> Result<VerifyReport, InspectErr
             verify_partition(rt, &dir.subdir(&entry.name), &mut report).await?;
         }
     }
-    match report.partitions {
-        0 => Err(InspectError::NoLogs {
-            path: path.to_owned(),
-        }),
-        _ => Ok(report),
-    }
+    Ok(report)
 }
 
 async fn verify_partition(
