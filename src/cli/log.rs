@@ -234,6 +234,9 @@ impl fmt::Display for SummaryLine<'_> {
             batches,
             records,
             bytes,
+            end_offset,
+            reserved_bytes,
+            has_gaps,
             problems,
             ..
         } = self.0;
@@ -241,11 +244,14 @@ impl fmt::Display for SummaryLine<'_> {
             Count(*batches, "batch", "batches"),
             Count(*records, "record", "records"),
         );
-        write!(
-            f,
-            "{batches}, {records}, {bytes} bytes, {}",
-            Problems(problems.len())
-        )
+        write!(f, "{batches}, {records}, {bytes} bytes, ends at offset {end_offset}")?;
+        if *reserved_bytes > 0 {
+            write!(f, ", {reserved_bytes} bytes reserved")?;
+        }
+        if *has_gaps {
+            write!(f, ", with gaps between offsets")?;
+        }
+        write!(f, ", {}", Problems(problems.len()))
     }
 }
 
@@ -254,6 +260,7 @@ struct ReportLine<'a>(&'a VerifyReport);
 impl fmt::Display for ReportLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let VerifyReport {
+            partitions,
             segments,
             batches,
             records,
@@ -261,14 +268,17 @@ impl fmt::Display for ReportLine<'_> {
             problems,
             ..
         } = self.0;
-        let segments = Count(*segments, "segment", "segments");
+        let (partitions, segments) = (
+            Count(*partitions, "partition", "partitions"),
+            Count(*segments, "segment", "segments"),
+        );
         let (batches, records) = (
             Count(*batches, "batch", "batches"),
             Count(*records, "record", "records"),
         );
         write!(
             f,
-            "{segments}, {batches}, {records}, {bytes} bytes, {}",
+            "{partitions}, {segments}, {batches}, {records}, {bytes} bytes, {}",
             Problems(problems.len())
         )
     }

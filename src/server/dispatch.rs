@@ -97,10 +97,10 @@ pub(super) async fn start(
     })
 }
 
+/// Decodes the body. Bytes behind it are passed over, as in Kafka: librdkafka sends
+/// some behind Metadata and ListOffsets requests.
 fn body<M: Message>(reader: &mut Reader, asked: Asked) -> Result<M, BadRequest> {
-    let message = M::decode_versioned(reader, asked.api_version)?;
-    reader.finish()?;
-    Ok(message)
+    Ok(M::decode_versioned(reader, asked.api_version)?)
 }
 
 fn barrier(work: impl Future<Output = Result<Answer, BadRequest>> + 'static) -> Started {

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 fn kcat(broker: &Broker, args: &[&str], stdin: &str) -> String {
     let mut child = Command::new("kcat")
+        // Cargo names the librdkafka that was built for the tests; kcat has its own.
+        .env_remove("LD_LIBRARY_PATH")
         .args(["-b", &broker.addr().to_string()])
         .args(args)
         .stdin(Stdio::piped())
