@@ -153,7 +153,6 @@ impl Cache {
     }
 
     /// Forgets the batches at or above `offset`.
-    #[allow(dead_code)] // truncation
     pub(super) fn clip(&self, log: u64, offset: i64) {
         let mut state = self.0.borrow_mut();
         let touched: Vec<Key> = state
@@ -337,5 +336,97 @@ impl BatchRun {
             "batches of a run adjoin: {:?}",
             self.batches
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Batches of 100 bytes and one record in a buffer of its own.
+    fn run(base_offset: i64, count: i64, position: u64) -> BatchRun {
+        let batch = |i| RunBatch {
+            base_offset: base_offset + i,
+            last_offset: base_offset + i,
+            start: 100 * i as u32,
+            len: 100,
+        };
+        BatchRun {
+            segment_base: 0,
+            position,
+            buf: Bytes::from(vec![base_offset as u8; 100 * count as usize]),
+            batches: (0..count).map(batch).collect(),
+        }
+    }
+
+    fn take(cache: &Cache, log: u64, from: i64) -> (Lookup, ReadSlices) {
+        let limit = ReadLimit {
+            bound: i64::MAX,
+            bytes_max: usize::MAX,
+            whole_first_batch: true,
+        };
+        let mut out = ReadSlices::default();
+        let (lookup, _) = cache.take(log, from, &limit, &mut out);
+        (lookup, out)
+    }
+
+    #[test]
+    fn the_oldest_entry_of_all_logs_goes_first_and_slices_outlive_it() {
+        let cache = Cache::new(1_000);
+        cache.insert_written(1, run(0, 5, 0));
+        let (_, held) = take(&cache, 1, 0);
+        cache.insert_written(2, run(0, 5, 0));
+        cache.insert_written(2, run(5, 5, 8_192));
+        assert_eq!(cache.bytes(), 1_000);
+        assert_eq!(take(&cache, 1, 0).0, Lookup::Miss);
+        assert_eq!(take(&cache, 2, 0).0, Lookup::Taken);
+        assert_eq!(held.slices[0], vec![0; 500]);
+    }
+
+    #[test]
+    fn cold_entries_have_a_quarter_and_push_out_themselves() {
+        let cache = Cache::new(2_000);
+        cache.insert_written(1, run(1_000, 10, 0));
+        for i in 0..20 {
+            cache.insert_cold(2, run(i * 2, 2, i as u64 * 200), false);
+        }
+        assert_eq!(cache.entry_count(1), 1, "what was written stays");
+        assert_eq!(cache.entry_count(2), 2, "400 of 500 bytes");
+        assert_eq!(take(&cache, 2, 38).0, Lookup::Taken, "the newest stays");
+    }
+
+    #[test]
+    fn a_buffer_larger_than_the_cache_is_not_kept() {
+        let cache = Cache::new(400);
+        cache.insert_written(1, run(0, 5, 0));
+        assert_eq!((cache.bytes(), take(&cache, 1, 0).0), (0, Lookup::Miss));
+    }
+
+    #[test]
+    fn a_clipped_entry_ends_below_the_offset() {
+        let cache = Cache::new(10_000);
+        cache.insert_written(1, run(0, 5, 0));
+        cache.insert_written(1, run(5, 5, 4_096));
+        cache.insert_written(2, run(0, 5, 0));
+        cache.clip(1, 3);
+        assert_eq!(take(&cache, 1, 0).1.next_offset, 3);
+        assert_eq!(take(&cache, 1, 3).0, Lookup::Miss);
+        assert_eq!(take(&cache, 1, 6).0, Lookup::Miss);
+        cache.remove_log(1);
+        assert_eq!((cache.bytes(), cache.entry_count(2)), (500, 1));
+    }
+
+    #[test]
+    fn the_first_reader_of_a_chunk_reads_ahead_and_no_other() {
+        let cache = Cache::new(10_000);
+        cache.insert_cold(1, run(0, 2, 0), true);
+        let limit = ReadLimit {
+            bound: 1,
+            bytes_max: 100,
+            whole_first_batch: false,
+        };
+        let mut ahead = || cache.take(1, 0, &limit, &mut ReadSlices::default());
+        assert_eq!(ahead(), (Lookup::Stopped, Some(2)));
+        assert_eq!(ahead(), (Lookup::Stopped, None));
     }
 }

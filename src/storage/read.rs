@@ -173,7 +173,9 @@ impl Log {
         let Ok(_io) = log.gate.enter().await else {
             return;
         };
-        if log.check_range(at, i64::MAX).is_ok() && at < self.end_offset() {
+        let in_cache = log.storage.0.cache.position_of(log.id, at).is_some();
+        if log.check_range(at, i64::MAX).is_ok() && at < self.end_offset() && !in_cache {
+            log.read_ahead.started(at);
             if let Ok(run) = log.read_chunk(at, CHUNK_BYTES_MAX).await {
                 log.read_ahead.note_end(&run);
                 log.storage.0.cache.insert_cold(log.id, run, true);
@@ -334,8 +336,8 @@ pub(super) struct ReadAhead(RefCell<ReadAheadState>);
 struct ReadAheadState {
     /// Where chunks ended: offset, segment base offset, position. Newest last.
     ends: VecDeque<(i64, i64, u64)>,
-    /// Offsets from which a chunk is being read.
-    in_flight: Vec<i64>,
+    /// Offsets from which a chunk is being read, or will be; true once it is.
+    in_flight: Vec<(i64, bool)>,
     ended: Event,
 }
 
@@ -349,7 +351,6 @@ impl ReadAhead {
     }
 
     /// Forgets all positions, after a truncation.
-    #[allow(dead_code)] // truncation
     pub(super) fn forget(&self) {
         self.0.borrow_mut().ends.clear();
     }
@@ -378,34 +379,42 @@ impl ReadAhead {
 
     fn begin(&self, at: i64) -> bool {
         let mut state = self.0.borrow_mut();
-        if state.in_flight.len() >= READERS_NOTED || state.in_flight.contains(&at) {
+        let known = state.in_flight.iter().any(|(other, _)| *other == at);
+        if state.in_flight.len() >= READERS_NOTED || known {
             return false;
         }
-        state.in_flight.push(at);
+        state.in_flight.push((at, false));
         true
+    }
+
+    fn started(&self, at: i64) {
+        let mut state = self.0.borrow_mut();
+        for (offset, started) in &mut state.in_flight {
+            *started |= *offset == at;
+        }
+    }
+
+    fn is_started(&self, at: i64) -> bool {
+        self.0.borrow().in_flight.contains(&(at, true))
     }
 
     fn end(&self, at: i64) {
         let ended = {
             let mut state = self.0.borrow_mut();
-            state.in_flight.retain(|other| *other != at);
+            state.in_flight.retain(|(other, _)| *other != at);
             state.ended.clone()
         };
         ended.notify_all();
     }
 
-    /// Waits for the chunk that is being read from `at` on; false if there is none.
+    /// Waits for the chunk that is being read from `at` on; false if there is none. One
+    /// that still waits for its turn in the background is not waited for.
     async fn wait_for(&self, at: i64) -> bool {
-        let ended = {
-            let state = self.0.borrow();
-            if !state.in_flight.contains(&at) {
-                return false;
-            }
-            state.ended.clone()
-        };
-        ended
-            .wait_until(|| !self.0.borrow().in_flight.contains(&at))
-            .await;
+        if !self.is_started(at) {
+            return false;
+        }
+        let ended = self.0.borrow().ended.clone();
+        ended.wait_until(|| !self.is_started(at)).await;
         true
     }
 }

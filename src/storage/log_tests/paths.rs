@@ -4,6 +4,7 @@ use super::{batch, create, limits, stamped, DIR};
 use crate::protocol::batch::{BatchBuilder, Compression};
 use crate::runtime::sim::World;
 use crate::runtime::SyncSite;
+use crate::storage::{AppendError, CheckpointError, FlushError, ReadError};
 use crate::storage::{Log, LogBatch, LogConfig, Storage, StorageLimits};
 use futures_lite::future::zip;
 
@@ -311,5 +312,40 @@ fn offsets_are_found_by_timestamp_up_to_the_bound() {
             assert_eq!(found.map(|f| f.offset), expected.map(|o| o as i64));
             assert!(found.is_none_or(|f| Some(&f.timestamp) == largest && f.leader_epoch == 7));
         }
+    });
+}
+
+#[test]
+fn deleting_waits_for_reads_and_drops_what_is_cached() {
+    let world = World::new(10);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
+        log.append(&batches(0, 10, 5_000)).await.unwrap();
+        log.0.storage.0.cache.remove_log(log.0.id);
+        let mut read = Box::pin(log.read(0, 10, 1, true));
+        assert!(futures_lite::future::poll_once(read.as_mut())
+            .await
+            .is_none());
+        let mut delete = Box::pin(log.clone().delete());
+        assert!(futures_lite::future::poll_once(delete.as_mut())
+            .await
+            .is_none());
+        let (got, ()) = zip(read, delete).await;
+        assert_eq!(got.unwrap().next_offset, 1);
+        assert_eq!(log.0.storage.0.cache.bytes(), 0);
+        assert_eq!(node.disk().in_flight_count(), 0);
+        let append = log.append(&batches(10, 1, 10)).await;
+        assert!(matches!(append, Err(AppendError::Closed)));
+        assert!(matches!(
+            log.read(0, 10, 1, true).await,
+            Err(ReadError::Closed)
+        ));
+        assert!(matches!(log.flush().await, Err(FlushError::Closed)));
+        assert!(matches!(
+            log.checkpoint().await,
+            Err(CheckpointError::Flush(FlushError::Closed))
+        ));
     });
 }
