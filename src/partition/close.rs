@@ -32,7 +32,6 @@ pub enum CloseError {
 }
 
 impl Partition {
-
     /// Flushes, and writes what an unclean load starts from. Returns the recovery
     /// point that may be recorded.
     ///
