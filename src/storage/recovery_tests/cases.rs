@@ -88,8 +88,8 @@ async fn check(log: &Log, end: i64) {
 fn active(node: &SimNode) -> (String, usize) {
     let disk = node.disk();
     let logs = disk.list_raw(DIR).into_iter().map(|(path, _)| path);
-    let last = logs.filter(|p| p.extension().is_some_and(|e| e == "log"));
-    let path = last.last().unwrap().display().to_string();
+    let mut last = logs.filter(|p| p.extension().is_some_and(|e| e == "log"));
+    let path = last.next_back().unwrap().display().to_string();
     let bytes = disk.read_raw(&path).unwrap();
     let mut len = 0;
     while bytes.get(len + 16) == Some(&2) {
@@ -348,10 +348,10 @@ fn c6_given_a_bad_producer_snapshot_when_it_loads_then_it_starts() {
     });
     node.kill();
     let files = node.disk().list_raw(DIR);
-    let snapshots = files
+    let mut snapshots = files
         .iter()
         .filter(|(p, _)| p.extension().is_some_and(|e| e == "snapshot"));
-    let (newest, len) = snapshots.last().unwrap();
+    let (newest, len) = snapshots.next_back().unwrap();
     node.disk().write_raw(newest, &vec![0; *len as usize]);
     let rt = node.restart();
     world.block_on(&rt, async {
@@ -508,4 +508,55 @@ fn verification_finds_nothing_in_a_good_directory_and_names_what_is_damaged() {
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert_eq!(problems[0].position, Some(dumped[5].position));
     assert_eq!(problems[1].file, Path::new(&index));
+}
+
+#[test]
+fn given_batches_larger_than_a_read_when_it_loads_then_each_is_checked_whole() {
+    let world = World::new(11);
+    let node = world.node("a");
+    let rt = node.rt();
+    let large = |offset: i64| {
+        let mut builder = BatchBuilder::new();
+        let value = vec![offset as u8; 1_000_000 + offset as usize * 700_000];
+        builder.push(5_000 + offset, None, Some(&value));
+        LogBatch {
+            bytes: builder.build(),
+            ..batch(offset)
+        }
+    };
+    let large_config = LogConfig::default();
+    let create = async |rt: &Rt| {
+        let storage = Storage::new(rt.clone(), limits());
+        let log = Log::create(&storage, rt.dir(DIR), large_config).await;
+        log.unwrap()
+    };
+    let load = async |rt: &Rt| {
+        let storage = Storage::new(rt.clone(), limits());
+        let mode = Default::default();
+        let opened = Log::open(&storage, rt.dir(DIR), large_config, mode).await;
+        opened.unwrap()
+    };
+    world.block_on(&rt, async {
+        let log = create(&rt).await;
+        for offset in 0..5 {
+            log.append(&[large(offset)]).await.unwrap();
+        }
+        log.flush().await.unwrap();
+    });
+    node.kill();
+    let four: u64 = (0..4).map(|o| large(o).bytes.len() as u64).sum();
+    let last = large(4).bytes.len() as u64;
+    let (path, len) = active(&node);
+    assert_eq!(len as u64, four + last);
+    node.disk().corrupt(&path, four + last - 1, &[0xEE]);
+
+    let rt = node.restart();
+    world.block_on(&rt, async {
+        let (log, report) = load(&rt).await;
+        assert_eq!((log.end_offset(), report.scanned_bytes), (4, four));
+        assert!(report.truncated_bytes >= last);
+        assert_eq!(log.recovery_point(), 4, "so much is not read twice");
+        let read = log.read(3, 4, 1, true).await.unwrap();
+        assert_eq!(read.slices.concat(), stamped(&large(3)));
+    });
 }
