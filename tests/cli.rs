@@ -225,7 +225,7 @@ fn log_verify_says_that_a_good_log_has_no_problems() {
     let empty = temporary();
     let output = highwater(&["log", "verify", text(empty.path())]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let nothing = "0 segments, 0 batches, 0 records, 0 bytes, no problems";
+    let nothing = "0 partitions, 0 segments, 0 batches, 0 records, 0 bytes, no problems";
     assert_eq!(
         stdout(&output),
         format!("{}: {nothing}\n", text(empty.path()))

@@ -238,13 +238,15 @@ impl fmt::Display for SummaryLine<'_> {
             reserved_bytes,
             has_gaps,
             problems,
-            ..
         } = self.0;
         let (batches, records) = (
             Count(*batches, "batch", "batches"),
             Count(*records, "record", "records"),
         );
-        write!(f, "{batches}, {records}, {bytes} bytes, ends at offset {end_offset}")?;
+        write!(
+            f,
+            "{batches}, {records}, {bytes} bytes, ends at offset {end_offset}"
+        )?;
         if *reserved_bytes > 0 {
             write!(f, ", {reserved_bytes} bytes reserved")?;
         }
@@ -266,7 +268,6 @@ impl fmt::Display for ReportLine<'_> {
             records,
             bytes,
             problems,
-            ..
         } = self.0;
         let (partitions, segments) = (
             Count(*partitions, "partition", "partitions"),
@@ -370,6 +371,7 @@ mod tests {
     #[test]
     fn a_report_is_a_sentence() {
         let mut report = VerifyReport {
+            partitions: 1,
             segments: 1,
             records: 2,
             ..VerifyReport::default()
@@ -377,7 +379,7 @@ mod tests {
         let line = ReportLine(&report).to_string();
         assert_eq!(
             line,
-            "1 segment, 0 batches, 2 records, 0 bytes, no problems"
+            "1 partition, 1 segment, 0 batches, 2 records, 0 bytes, no problems"
         );
         let problem = Problem {
             file: PathBuf::from("f"),
