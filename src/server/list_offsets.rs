@@ -66,7 +66,9 @@ pub(super) async fn run(
             Ok(listed) => {
                 answer.timestamp = listed.timestamp;
                 answer.offset = listed.offset;
-                answer.leader_epoch = listed.leader_epoch;
+                if asked.api_version >= 4 {
+                    answer.leader_epoch = listed.leader_epoch;
+                }
             }
             Err(code) => answer.error_code = code.code(),
         }

@@ -64,9 +64,21 @@ fn given_bad_frames_then_the_connection_closes_and_others_are_served() {
     closes(&broker, b"GET / HTTP/1.1\r\n\r\n", "HTTP");
     closes(&broker, &framed(&[]), "an empty frame");
     closes(&broker, &framed(&[0, 3, 0, 0]), "half a header");
-    closes(&broker, &framed(&[0x27, 0x0f, 0, 0, 0, 0, 0, 1, 0xff, 0xff]), "API 9999");
-    closes(&broker, &framed(&[0, 3, 0, 99, 0, 0, 0, 1, 0xff, 0xff]), "Metadata v99");
-    closes(&broker, &framed(&[0, 3, 0xff, 0xff, 0, 0, 0, 1, 0xff, 0xff]), "Metadata v-1");
+    closes(
+        &broker,
+        &framed(&[0x27, 0x0f, 0, 0, 0, 0, 0, 1, 0xff, 0xff]),
+        "API 9999",
+    );
+    closes(
+        &broker,
+        &framed(&[0, 3, 0, 99, 0, 0, 0, 1, 0xff, 0xff]),
+        "Metadata v99",
+    );
+    closes(
+        &broker,
+        &framed(&[0, 3, 0xff, 0xff, 0, 0, 0, 1, 0xff, 0xff]),
+        "Metadata v-1",
+    );
     // Metadata v1 with 2^31-1 topics.
     let many = [0, 3, 0, 1, 0, 0, 0, 1, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff];
     closes(&broker, &framed(&many), "a count beyond the frame");
@@ -156,16 +168,32 @@ fn given_bad_batches_then_each_gets_kafkas_code_and_nothing_is_stored() {
         let cases = [
             ("a flipped byte", changed(last, &[0xee]), 2),
             ("a wrong CRC", changed(17, &[1, 2, 3, 4]), 2),
-            ("a wrong count", crc(changed(57, &7i32.to_be_bytes()).to_vec()), 87),
-            ("a wrong last delta", crc(changed(23, &9i32.to_be_bytes()).to_vec()), 87),
+            (
+                "a wrong count",
+                crc(changed(57, &7i32.to_be_bytes()).to_vec()),
+                87,
+            ),
+            (
+                "a wrong last delta",
+                crc(changed(23, &9i32.to_be_bytes()).to_vec()),
+                87,
+            ),
             ("half a batch", good.slice(..good.len() / 2), 87),
             ("no bytes", Bytes::new(), 87),
-            ("two batches", Bytes::from([&good[..], &good[..]].concat()), 87),
+            (
+                "two batches",
+                Bytes::from([&good[..], &good[..]].concat()),
+                87,
+            ),
             ("a control batch", crc(changed(21, &[0, 0x20]).to_vec()), 87),
         ];
         for (what, batch, code) in cases {
             let answer = produce(&c, "good", 1, -1, batch).await;
-            assert_eq!(answer.error_code, code, "{what}: {:?}", answer.error_message);
+            assert_eq!(
+                answer.error_code, code,
+                "{what}: {:?}",
+                answer.error_message
+            );
             assert_eq!(answer.base_offset, -1, "{what}");
         }
         assert_eq!(list_offset(&c, "good", 1, -1).await.offset, 0);
@@ -173,8 +201,14 @@ fn given_bad_batches_then_each_gets_kafkas_code_and_nothing_is_stored() {
         assert_eq!(produce(&c, "good", 1, -1, large).await.error_code, 10);
         assert_eq!(produce(&c, "good", 1, 7, good.clone()).await.error_code, 21);
         assert_eq!(produce(&c, "good", 3, -1, good.clone()).await.error_code, 3);
-        assert_eq!(produce(&c, "good", -1, -1, good.clone()).await.error_code, 3);
-        assert_eq!(produce(&c, "absent", 0, -1, good.clone()).await.error_code, 3);
+        assert_eq!(
+            produce(&c, "good", -1, -1, good.clone()).await.error_code,
+            3
+        );
+        assert_eq!(
+            produce(&c, "absent", 0, -1, good.clone()).await.error_code,
+            3
+        );
         assert_eq!(fetch(&c, "good", 9, 0, 0, 1000).await.error_code, 3);
         assert_eq!(fetch(&c, "good", 1, 1, 0, 1000).await.error_code, 1);
         assert_eq!(fetch(&c, "good", 1, -5, 0, 1000).await.error_code, 1);
@@ -193,7 +227,10 @@ fn given_acks_0_that_fails_then_the_connection_closes() {
         let request = super::client::produce_request("absent", 0, 0, batch_of("lost"));
         // Version 12 has the topic's name, so the broker can tell that it is absent.
         let wait = c.start_as(&request, 12).await.expect("the request is sent");
-        assert!(wait.await.is_err(), "acks=0 has no answer, and its error closes");
+        assert!(
+            wait.await.is_err(),
+            "acks=0 has no answer, and its error closes"
+        );
     });
     serves(&broker);
     broker.stop();
@@ -218,7 +255,11 @@ fn given_bad_topics_then_each_gets_kafkas_code() {
         ];
         for (topic, partitions, configs, code) in cases {
             let result = create_topic(&c, topic, partitions, configs).await;
-            assert_eq!(result.error_code, code, "{topic:.20}: {:?}", result.error_message);
+            assert_eq!(
+                result.error_code, code,
+                "{topic:.20}: {:?}",
+                result.error_message
+            );
         }
         assert_eq!(create_topic(&c, "fine", 1, &[]).await.error_code, 0);
     });

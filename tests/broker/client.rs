@@ -10,10 +10,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 
 /// Runs `work` with a connection to the broker.
-pub fn with<T, W>(
-    addr: SocketAddr,
-    work: impl FnOnce(BrokerConnection) -> W + Send + 'static,
-) -> T
+pub fn with<T, W>(addr: SocketAddr, work: impl FnOnce(BrokerConnection) -> W + Send + 'static) -> T
 where
     T: Send + 'static,
     W: Future<Output = T> + 'static,
@@ -123,7 +120,10 @@ pub async fn fetch_all(
         assert_eq!(answer.error_code, 0, "fetch at {offset}");
         let bytes = answer.records.map(|r| r.to_bytes()).unwrap_or_default();
         if bytes.is_empty() {
-            assert_eq!(offset, answer.high_watermark, "reads reach the high watermark");
+            assert_eq!(
+                offset, answer.high_watermark,
+                "reads reach the high watermark"
+            );
             return records;
         }
         for batch in Batches::new(bytes) {

@@ -40,10 +40,12 @@ pub fn end_of_batches(path: &Path) -> u64 {
 /// Writes bytes into a file and proves that they are there.
 pub fn scribble(path: &Path, position: u64, bytes: &[u8]) {
     let file = open(path);
-    file.write_all_at(bytes, position).expect("the file can be written");
+    file.write_all_at(bytes, position)
+        .expect("the file can be written");
     file.sync_all().expect("the file can be synced");
     let mut back = vec![0; bytes.len()];
-    file.read_exact_at(&mut back, position).expect("it can be read back");
+    file.read_exact_at(&mut back, position)
+        .expect("it can be read back");
     assert_eq!(back, bytes, "the fault happened");
 }
 

@@ -29,7 +29,9 @@ fn given_sigkill_then_there_is_no_marker_and_the_next_start_recovers() {
     broker.kill();
     assert!(!dir.path().join(MARKER).exists());
     let broker = launch(dir.path()).start();
-    let records = with(broker.addr(), move |c| async move { fetch_all(&c, "kept", 0, 0).await });
+    let records = with(broker.addr(), move |c| async move {
+        fetch_all(&c, "kept", 0, 0).await
+    });
     assert_eq!(records, [(0, "x".to_string())]);
     let stderr = broker.stop();
     assert!(stderr.contains("unclean stop"), "{stderr}");

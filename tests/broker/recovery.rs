@@ -1,8 +1,6 @@
 //! What a crash leaves on disk, and what the next start makes of it.
 
-use super::client::{
-    batch_at, batch_of, create_topic, fetch_all, list_offset, produce_ok, with,
-};
+use super::client::{batch_at, batch_of, create_topic, fetch_all, list_offset, produce_ok, with};
 use super::files::{active_log, end_of_batches, files_of, len_of, scribble, set_len};
 use super::{data_dir, launch};
 use std::path::Path;
@@ -21,7 +19,10 @@ fn given_a_torn_tail_when_started_then_it_is_cut_and_offsets_go_on() {
         ("5 bytes", vec![0x5a; 5]),
         ("a bare header", batch_of("header")[..61].to_vec()),
         ("4 KiB of zeros", vec![0; 4096]),
-        ("4 KiB of noise", (0..4096).map(|n| (n % 251) as u8 | 1).collect()),
+        (
+            "4 KiB of noise",
+            (0..4096).map(|n| (n % 251) as u8 | 1).collect(),
+        ),
     ];
     for at_end_of_file in [false, true] {
         let dir = data_dir();
@@ -51,7 +52,10 @@ fn given_a_torn_tail_when_started_then_it_is_cut_and_offsets_go_on() {
         with(broker.addr(), move |c| async move {
             for partition in 0..count {
                 assert_eq!(list_offset(&c, "torn", partition, -1).await.offset, 100);
-                assert_eq!(produce_ok(&c, "torn", partition, batch_of("100")).await, 100);
+                assert_eq!(
+                    produce_ok(&c, "torn", partition, batch_of("100")).await,
+                    100
+                );
                 let records = fetch_all(&c, "torn", partition, 0).await;
                 let expected: Vec<(i64, String)> = (0..=100).map(|n| (n, n.to_string())).collect();
                 assert_eq!(records, expected);
@@ -90,7 +94,14 @@ fn given_a_kill_while_loading_when_a_tail_is_torn_then_it_is_found() {
 /// Starts the broker and kills it as soon as it has taken the clean marker away.
 fn kill_while_loading(data_dir: &Path) {
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_highwater"))
-        .args(["serve", "--listener", "127.0.0.1:0", "--shards", "3", "--data-dir"])
+        .args([
+            "serve",
+            "--listener",
+            "127.0.0.1:0",
+            "--shards",
+            "3",
+            "--data-dir",
+        ])
         .arg(data_dir)
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
@@ -121,11 +132,8 @@ fn given_a_recovery_point_beyond_the_log_then_torn_tails_are_still_cut() {
     broker.kill();
     let log = active_log(dir.path(), "beyond-0");
     let end = end_of_batches(&log);
-    std::fs::write(
-        dir.path().join(RECOVERY_POINTS),
-        "0\n1\nbeyond 0 1020\n",
-    )
-    .expect("the checkpoint can be written");
+    std::fs::write(dir.path().join(RECOVERY_POINTS), "0\n1\nbeyond 0 1020\n")
+        .expect("the checkpoint can be written");
     for _ in 0..2 {
         scribble(&log, end, &[0x33; 100]);
         let broker = launch(dir.path()).start();
@@ -191,7 +199,10 @@ fn given_corrupt_indexes_after_any_stop_then_every_offset_and_time_is_found() {
         let broker = launch.start();
         with(broker.addr(), move |c| async move {
             for partition in 0..partitions {
-                assert_eq!(list_offset(&c, "index", partition, -1).await.offset, RECORDS);
+                assert_eq!(
+                    list_offset(&c, "index", partition, -1).await.offset,
+                    RECORDS
+                );
                 for from in 0..RECORDS {
                     let records = fetch_all(&c, "index", partition, from).await;
                     assert_eq!(records.len() as i64, RECORDS - from, "from {from}");

@@ -45,8 +45,14 @@ fn given_a_long_poll_when_records_come_then_it_answers_with_them() {
                 .expect("sent");
             let fetched = waiting.await.expect("an answer");
             let records = fetched.responses[0].partitions[0].records.clone();
-            assert!(records.is_some_and(|r| !r.is_empty()), "partition {partition}");
-            assert_eq!(produced.await.expect("an answer").responses[0].partition_responses[0].error_code, 0);
+            assert!(
+                records.is_some_and(|r| !r.is_empty()),
+                "partition {partition}"
+            );
+            assert_eq!(
+                produced.await.expect("an answer").responses[0].partition_responses[0].error_code,
+                0
+            );
         }
     });
     broker.stop();
@@ -68,7 +74,11 @@ fn given_every_version_of_produce_and_fetch_then_the_record_comes_back() {
             let wait = c.start_as(&request, version).await.expect("sent");
             let answer = wait.await.expect("an answer");
             let partition = &answer.responses[0].partition_responses[0];
-            assert_eq!((partition.error_code, partition.base_offset), (0, expected), "v{version}");
+            assert_eq!(
+                (partition.error_code, partition.base_offset),
+                (0, expected),
+                "v{version}"
+            );
             expected += 1;
         }
         for version in ApiKey::Fetch.decoded_versions() {
@@ -118,7 +128,13 @@ fn given_byte_limits_then_whole_batches_are_returned_and_the_first_always_is() {
         for _ in 0..10 {
             produce_ok(&c, "limits", 0, batch.clone()).await;
         }
-        for (limit, batches) in [(1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size + 5, 3)] {
+        for (limit, batches) in [
+            (1, 1),
+            (size, 1),
+            (2 * size - 1, 1),
+            (2 * size, 2),
+            (3 * size + 5, 3),
+        ] {
             let answer = fetch(&c, "limits", 0, 4, 0, limit).await;
             let bytes = answer.records.expect("records").to_bytes();
             assert_eq!(bytes.len() as i32, batches * size, "limit {limit}");
@@ -202,6 +218,98 @@ fn given_a_deleted_topic_then_it_is_gone_and_its_name_is_free() {
     with(broker.addr(), move |c| async move {
         let records = fetch_all(&c, "gone", 2, 0).await;
         assert_eq!(records, [(0, "new".to_string())]);
+    });
+    broker.stop();
+}
+
+#[test]
+fn given_every_version_of_the_other_apis_then_each_is_answered() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), move |c| async move {
+        for version in ApiKey::CreateTopics.decoded_versions() {
+            let name = format!("created-{version}");
+            let request = CreateTopicsRequest {
+                topics: vec![CreatableTopic {
+                    name: text(&name),
+                    num_partitions: 2,
+                    replication_factor: 1,
+                    ..Default::default()
+                }],
+                timeout_ms: 10_000,
+                ..Default::default()
+            };
+            for code in [0, 36] {
+                let wait = c.start_as(&request, version).await.expect("sent");
+                let answer = wait.await.expect("an answer");
+                assert_eq!(answer.topics[0].error_code, code, "CreateTopics v{version}");
+            }
+            produce_ok(&c, &name, 1, batch_of("x")).await;
+        }
+        for version in ApiKey::Metadata.decoded_versions() {
+            for name in ["created-2", "absent"] {
+                let mut request = MetadataRequest {
+                    topics: Some(vec![MetadataRequestTopic {
+                        name: Some(text(name)),
+                        ..Default::default()
+                    }]),
+                    ..Default::default()
+                };
+                if version >= 4 {
+                    request.allow_auto_topic_creation = false;
+                } else if name == "absent" {
+                    // Before version 4 every request allows it.
+                    continue;
+                }
+                let wait = c.start_as(&request, version).await.expect("sent");
+                let answer = wait.await.expect("an answer");
+                assert_eq!(answer.brokers.len(), 1, "Metadata v{version}");
+                let expected = if name == "absent" { (3, 0) } else { (0, 2) };
+                let topic = &answer.topics[0];
+                assert_eq!(
+                    (topic.error_code, topic.partitions.len()),
+                    expected,
+                    "Metadata v{version}"
+                );
+            }
+        }
+        for version in ApiKey::ListOffsets.decoded_versions() {
+            for (timestamp, offset) in [(-1, 1), (-2, 0), (0, 0)] {
+                let request = ListOffsetsRequest {
+                    replica_id: -1,
+                    topics: vec![ListOffsetsTopic {
+                        name: text("created-2"),
+                        partitions: vec![ListOffsetsPartition {
+                            partition_index: 1,
+                            current_leader_epoch: -1,
+                            timestamp,
+                            ..Default::default()
+                        }],
+                        ..Default::default()
+                    }],
+                    ..Default::default()
+                };
+                let wait = c.start_as(&request, version).await.expect("sent");
+                let answer = wait.await.expect("an answer");
+                let partition = &answer.topics[0].partitions[0];
+                assert_eq!(
+                    (partition.error_code, partition.offset),
+                    (0, offset),
+                    "ListOffsets v{version}"
+                );
+            }
+        }
+        for version in ApiKey::ApiVersions.decoded_versions() {
+            let mut request = ApiVersionsRequest::default();
+            if version >= 3 {
+                request.client_software_name = text("test");
+                request.client_software_version = text("1");
+            }
+            let wait = c.start_as(&request, version).await.expect("sent");
+            let answer = wait.await.expect("an answer");
+            assert_eq!(answer.error_code, 0, "ApiVersions v{version}");
+            assert_eq!(answer.api_keys.len(), ApiKey::ALL.len());
+        }
     });
     broker.stop();
 }
