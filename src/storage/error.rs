@@ -25,9 +25,9 @@ pub enum AppendError {
     )]
     Fenced(String),
     /// The batches do not follow the end of the log. Nothing was written.
-    #[error("a batch starts at offset {got}, below the end of the log or of the batch before it, {expected}")]
+    #[error("a batch starts at offset {got}, but the log or the batch before it ends at {expected}; offsets must follow without a gap")]
     OutOfOrder {
-        /// The lowest base offset that would have been right.
+        /// The base offset that would have been right.
         expected: i64,
         /// The base offset given.
         got: i64,

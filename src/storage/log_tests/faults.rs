@@ -4,7 +4,7 @@ use super::{batch, create, limits, DIR};
 use crate::runtime::sim::{World, WriteFault};
 use crate::runtime::SyncSite;
 use crate::storage::{
-    AppendError, CheckpointError, FlushError, Log, LogConfig, ReadError, StorageLimits,
+    AppendError, CheckpointError, FlushError, Log, LogBatch, LogConfig, ReadError, StorageLimits,
 };
 use std::time::Duration;
 
@@ -198,14 +198,19 @@ fn batches_out_of_order_are_refused_without_harm() {
     world.block_on(&rt, async {
         let log = create(&rt, DIR, limits(), LogConfig::default()).await;
         append_one(&log).await.unwrap();
-        let error = log.append(&[batch(0, 1, 10, 0)]).await.unwrap_err();
-        assert!(matches!(
-            error,
-            AppendError::OutOfOrder {
-                expected: 1,
-                got: 0
-            }
-        ));
+        // Below the end, and past it: a load would take a gap for the end of the log.
+        let refused: [(&[LogBatch], i64, i64); 3] = [
+            (&[batch(0, 1, 10, 0)], 1, 0),
+            (&[batch(2, 1, 10, 0)], 1, 2),
+            (&[batch(1, 1, 10, 0), batch(3, 1, 10, 0)], 2, 3),
+        ];
+        for (batches, wanted, given) in refused {
+            let error = log.append(batches).await.unwrap_err();
+            let AppendError::OutOfOrder { expected, got } = error else {
+                panic!("{error}");
+            };
+            assert_eq!((expected, got), (wanted, given));
+        }
         append_one(&log).await.unwrap();
         assert_eq!(log.end_offset(), 2);
     });

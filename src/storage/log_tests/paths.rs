@@ -115,7 +115,7 @@ fn rolls_by_size_time_index_and_offset() {
         let rt = node.rt();
         world.block_on(&rt, async {
             let log = create(&rt, DIR, limits(), config).await;
-            let first = batch(0, 1, 1_000, 5_000);
+            let first = batch(0, second.base_offset as u32, 1_000, 5_000);
             log.append(&[first, second]).await.unwrap();
             log.segment_count() == 2
         })
@@ -135,7 +135,7 @@ fn rolls_by_size_time_index_and_offset() {
     assert!(rolled(short, batch(1, 1, 10, 5_101)));
     assert!(!rolled(base, batch(1 << 30, 1, 10, 0)));
     assert!(!rolled(base, batch(i64::from(i32::MAX), 1, 10, 0)));
-    assert!(rolled(base, batch(i64::from(i32::MAX) + 1, 1, 10, 0)));
+    assert!(rolled(base, batch(i64::from(i32::MAX), 2, 10, 0)));
     let no_index = LogConfig {
         index_bytes_max: 7,
         ..base
