@@ -31,13 +31,14 @@ impl Log {
     /// time; the future is run to its end.
     pub async fn append(&self, batches: &[LogBatch]) -> Result<(), AppendError> {
         let log = &*self.0;
-        let turn = AppendTurn::take(log);
+        let mut turn = AppendTurn::take(log);
         let Ok(_io) = log.gate.enter().await else {
             return turn.end(Err(AppendError::Closed));
         };
         if let Err(refused) = log.admit(batches) {
             return turn.end(Err(refused));
         }
+        turn.writing = true;
         match log.write(batches).await {
             Ok(written) => {
                 log.publish(batches, written);
@@ -260,16 +261,25 @@ impl Written {
 }
 
 /// The right to append, one at a time. Dropped without [`AppendTurn::end`] (the
-/// future was dropped, or panicked), it fences the log: a write may be in flight.
+/// future was dropped, or panicked), it fences the log: a write may be in flight. The
+/// gate's guard goes with the future, so that the log also notes that a write is lost:
+/// it must not be loaded again before the process ends (`retire.rs`). An append that is
+/// run to its end pays nothing for this.
 struct AppendTurn<'a> {
     log: &'a LogShared,
+    /// I/O began.
+    writing: bool,
     ended: bool,
 }
 
 impl<'a> AppendTurn<'a> {
     fn take(log: &'a LogShared) -> AppendTurn<'a> {
         assert!(!log.append_busy.replace(true), "one append at a time");
-        AppendTurn { log, ended: false }
+        AppendTurn {
+            log,
+            writing: false,
+            ended: false,
+        }
     }
 
     fn end(mut self, result: Result<(), AppendError>) -> Result<(), AppendError> {
@@ -282,6 +292,9 @@ impl Drop for AppendTurn<'_> {
     fn drop(&mut self) {
         self.log.append_busy.set(false);
         if !self.ended {
+            if self.writing {
+                self.log.write_lost.set(true);
+            }
             let mut state = self.log.state.borrow_mut();
             state
                 .append_fence

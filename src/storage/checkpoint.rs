@@ -35,6 +35,9 @@ impl Log {
                 .map_err(|_| CheckpointError::Closed)?;
             let side_files = log.side_files.acquire(1).await;
             let state = log.state.borrow();
+            if let Some(fence) = &state.flush_fence {
+                return Err(fence.error().clone().into());
+            }
             let point = state.flushed_offset;
             // A snapshot at the end of a segment says that the segment is exact. One that
             // rolled just now is not: cut it first.
@@ -92,6 +95,10 @@ impl LogShared {
             return;
         };
         let _side_files = self.side_files.acquire(1).await;
+        if self.state.borrow().flush_fence.is_some() {
+            self.seal_task.set(SealTask::Failed);
+            return;
+        }
         let sealed = self.durable(self.seal().await);
         let task = match &sealed {
             Ok(()) => SealTask::Idle,

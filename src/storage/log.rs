@@ -10,7 +10,8 @@
 //!   segments, files and buffers (`read.rs`);
 //! - sealing and checkpoints write files beside the segment, so they exclude each
 //!   other by [`LogShared::side_files`] (`segment.rs`, `checkpoint.rs`);
-//! - truncation and deletion first close the [`IoGate`] and wait until no I/O is left.
+//! - truncation and deletion first close the [`IoGate`] and wait until no I/O is left;
+//! - before another log is loaded from the directory, this one is retired (`retire.rs`).
 //!
 //! What it is not: it does not decide when to flush, checkpoint, or delete.
 
@@ -114,6 +115,9 @@ pub(super) struct LogShared {
     pub(super) config: Cell<LogConfig>,
     pub(super) state: RefCell<LogState>,
     pub(super) append_busy: Cell<bool>,
+    /// An append was dropped while its write may have been in flight: it may land at
+    /// any time.
+    pub(super) write_lost: Cell<bool>,
     /// A segment file was created and its name is not durable yet.
     pub(super) name_unsynced: Cell<bool>,
     pub(super) gate: IoGate,
@@ -294,6 +298,7 @@ impl Log {
                 epochs,
             }),
             append_busy: Cell::new(false),
+            write_lost: Cell::new(false),
             name_unsynced: Cell::new(false),
             gate: IoGate::new(),
             side_files: Budget::new(1),
@@ -376,6 +381,13 @@ impl LogShared {
             segment.close();
         }
         self.flush_ended.notify_all();
+    }
+}
+
+impl Drop for LogShared {
+    /// Nobody asks for its buffers any more.
+    fn drop(&mut self) {
+        self.storage.0.cache.remove_log(self.id);
     }
 }
 

@@ -32,6 +32,7 @@ mod read;
 mod recover;
 #[cfg(test)]
 mod recovery_tests;
+mod retire;
 mod scan;
 mod segment;
 mod timestamps;
@@ -45,4 +46,5 @@ pub use load::{LoadMode, LoadReport};
 pub use log::{Log, LogBatch, LogConfig, Storage, StorageLimits};
 pub use partition_dir::PartitionName;
 pub use read::ReadSlices;
+pub use retire::RetireError;
 pub use timestamps::TimestampOffset;

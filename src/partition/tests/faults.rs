@@ -55,6 +55,42 @@ fn a_failed_write_fails_its_batches_and_all_queued_behind_and_then_goes_on() {
 }
 
 #[test]
+fn the_log_before_a_rebuild_writes_nothing_beside_the_new_one() {
+    for seed in 0..20 {
+        let bed = Bed::new(seed);
+        let config = TopicConfig {
+            segment_bytes: 4_000,
+            ..config(FlushOnAck::All)
+        };
+        let partition = bed.create(config);
+        bed.run(async {
+            let tickets: Vec<_> = (0..9u8)
+                .map(|i| produce(&partition, batch(&[vec![i; 3_000]]), Acks::All))
+                .collect();
+            for ticket in tickets {
+                ticket.done.await.expect("before the fault");
+            }
+            // Sealing goes on in the background.
+            bed.disk().fail_writes(".log", WriteFault::Short);
+            let lost = produce(&partition, batch(&["lost"]), Acks::All);
+            assert_eq!(lost.done.await, STORAGE_ERROR);
+            assert!(bed.disk().faults_fired() > 0, "the write failed");
+            bed.disk().clear_faults();
+            let old = partition.0.log();
+            eventually(&bed.rt, "rebuilt", || {
+                partition.state() == PartitionState::Online
+            })
+            .await;
+            assert!(old.flush().await.is_err() && old.checkpoint().await.is_err());
+            let next = produce(&partition, batch(&["next"]), Acks::All);
+            next.done.await.expect("after the rebuild");
+            partition.checkpoint().await.expect("a checkpoint");
+            assert_no_hole(&read_all(&partition).await);
+        });
+    }
+}
+
+#[test]
 fn a_full_disk_loses_nothing_acknowledged_and_heals_when_space_returns() {
     for seed in 0..30 {
         let mut bed = Bed::new(seed);

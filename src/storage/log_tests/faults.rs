@@ -2,9 +2,10 @@
 
 use super::{batch, create, limits, DIR};
 use crate::runtime::sim::{World, WriteFault};
-use crate::runtime::SyncSite;
+use crate::runtime::{Queue, SyncSite};
 use crate::storage::{
-    AppendError, CheckpointError, FlushError, Log, LogBatch, LogConfig, ReadError, StorageLimits,
+    AppendError, CheckpointError, FlushError, Log, LogBatch, LogConfig, ReadError, RetireError,
+    StorageLimits,
 };
 use std::time::Duration;
 
@@ -187,7 +188,91 @@ fn a_dropped_append_fences_the_log() {
         drop(append);
         let error = append_one(&log).await.unwrap_err();
         assert!(matches!(error, AppendError::Fenced(_)));
+        // Nobody learns when the write ends: no other log may be loaded here.
+        assert!(node.disk().in_flight_count() > 0, "it is under way");
+        assert_eq!(log.retire().await, Err(RetireError::WriteLost));
+        assert_eq!(log.retire().await, Err(RetireError::WriteLost));
     });
+}
+
+#[test]
+fn an_append_dropped_before_its_write_began_loses_none() {
+    let world = World::new(7);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
+        let alone = log.0.gate.exclusive().await.unwrap();
+        let mut append = Box::pin(append_one(&log));
+        assert!(futures_lite::future::poll_once(append.as_mut())
+            .await
+            .is_none());
+        drop(append);
+        drop(alone);
+        assert_eq!(node.disk().in_flight_count(), 0);
+        assert_eq!(log.retire().await, Ok(()));
+    });
+}
+
+/// Flushes, sealing and a checkpoint are under way, and more of them are waiting.
+#[test]
+fn a_retired_log_writes_nothing_more_and_is_read_on() {
+    let mut busy = 0;
+    for seed in 0..40 {
+        let world = World::new(seed);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let config = LogConfig {
+                segment_bytes: 4_000,
+                ..LogConfig::default()
+            };
+            let log = create(&rt, DIR, cold(), config).await;
+            for _ in 0..10 {
+                append_one(&log).await.unwrap();
+            }
+            log.flush().await.unwrap();
+            for _ in 0..3 {
+                append_one(&log).await.unwrap();
+            }
+            for _ in 0..2 {
+                let (flushed, checkpointed) = (log.clone(), log.clone());
+                rt.spawn(Queue::Latency, async move {
+                    let _refused_or_done = flushed.flush().await;
+                });
+                rt.spawn(Queue::Background, async move {
+                    let _refused_or_done = checkpointed.checkpoint().await;
+                });
+            }
+            let wait_us = world.random_below(600);
+            rt.sleep(Duration::from_micros(wait_us)).await;
+            busy += usize::from(node.disk().in_flight_count() > 0);
+
+            log.retire().await.unwrap();
+            assert_eq!(node.disk().in_flight_count(), 0, "seed {seed}");
+            let files = node.disk().list_raw(DIR);
+            let counts = || {
+                let disk = node.disk();
+                let syncs = [
+                    SyncSite::SegmentFlush,
+                    SyncSite::PartitionDir,
+                    SyncSite::Index,
+                ];
+                (disk.write_count(), syncs.map(|site| disk.sync_count(site)))
+            };
+            let before = counts();
+            rt.sleep(Duration::from_secs(1)).await;
+            assert!(append_one(&log).await.is_err());
+            assert!(log.flush().await.is_err());
+            assert!(log.checkpoint().await.is_err());
+            assert!(log.truncate_to(1).await.is_err());
+            assert_eq!(log.read(5, 13, 1, true).await.unwrap().next_offset, 6);
+            assert!(log.close().await.is_err());
+            assert_eq!(counts(), before, "seed {seed}");
+            assert_eq!(node.disk().list_raw(DIR), files, "seed {seed}");
+        });
+    }
+    assert!(busy > 10, "I/O was under way when the log was retired");
 }
 
 #[test]
