@@ -230,6 +230,19 @@ impl From<ReadError> for TruncateError {
     }
 }
 
+/// What flushes are told after a truncation that failed half-way.
+impl From<&TruncateError> for FlushError {
+    fn from(error: &TruncateError) -> FlushError {
+        match error {
+            TruncateError::Device(error) => FlushError::Device(error.clone()),
+            TruncateError::Io(error) => error.clone().into(),
+            TruncateError::Corrupt { .. } | TruncateError::Fenced(_) | TruncateError::Closed => {
+                FlushError::Fenced(error.to_string())
+            }
+        }
+    }
+}
+
 impl From<LoadError> for TruncateError {
     fn from(error: LoadError) -> TruncateError {
         match error {

@@ -165,6 +165,13 @@ impl Segment {
         self.state.borrow().extent.next_offset
     }
 
+    /// Takes what follows `len` bytes out of it; index entries may still point there.
+    pub(super) fn shorten(&self, len: u64, next_offset: i64) {
+        let mut state = self.state.borrow_mut();
+        state.extent.len = len;
+        state.extent.next_offset = next_offset;
+    }
+
     /// Where it is in its life.
     pub(super) fn phase(&self) -> SegmentPhase {
         self.state.borrow().phase

@@ -26,7 +26,8 @@ use std::rc::Rc;
 impl Log {
     /// Cuts the log so that it ends at `offset`, or at the start of the batch that
     /// holds `offset`; never below the log start offset. Returns the new LEO. Bytes
-    /// already handed to readers stay readable. After an error the log is fenced.
+    /// already handed to readers stay readable. After an error the log is fenced,
+    /// flushes included, and whatever the cut may have reached is no part of it.
     pub async fn truncate_to(&self, offset: i64) -> Result<i64, TruncateError> {
         let log = &*self.0;
         let _alone = log
@@ -34,15 +35,15 @@ impl Log {
             .exclusive()
             .await
             .map_err(|_| TruncateError::Closed)?;
-        if offset >= self.end_offset() {
-            return Ok(self.end_offset());
-        }
         if let Some(reason) = log.fence() {
             return Err(TruncateError::Fenced(reason));
         }
+        if offset >= self.end_offset() {
+            return Ok(self.end_offset());
+        }
         let result = log.cut(offset.max(self.log_start_offset())).await;
         if let Err(error) = &result {
-            log.state.borrow_mut().append_fence = Some(error.to_string());
+            log.fence_off(error.into());
         }
         result
     }
@@ -62,6 +63,9 @@ impl LogShared {
         let (end, len) = self.batch_start(&segment, offset).await?;
 
         let mut files = LogFiles::list(&self.dir).await?;
+        // From the first file that goes, nothing behind the new end may count, even if
+        // a later step fails.
+        self.lower_ends(&segment, end, len);
         remove_beyond(&self.dir, &mut files, base, end).await?;
         self.storage.0.cache.clip(self.id, end);
         self.read_ahead.forget();
@@ -113,10 +117,20 @@ impl LogShared {
         state.segments.truncate(keep);
         state.segments.push(active);
         state.tail = tail.to_vec();
+        Ok(end)
+    }
+
+    /// Takes what lies behind the new end, in `segment` at `len`, out of the log.
+    fn lower_ends(&self, segment: &Segment, end: i64, len: u64) {
+        let mut state = self.state.borrow_mut();
+        segment.shorten(len, end);
+        let keep = state
+            .segments
+            .partition_point(|s| s.base_offset <= segment.base_offset);
+        state.segments.truncate(keep);
         state.end_offset = end;
         state.flushed_offset = end;
         state.recovery_point = state.recovery_point.min(end);
-        Ok(end)
     }
 
     /// The start of the batch that holds `offset` (or of the first one above it): the

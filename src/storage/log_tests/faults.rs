@@ -214,6 +214,47 @@ fn an_append_dropped_before_its_write_began_loses_none() {
     });
 }
 
+#[test]
+fn a_failed_truncation_leaves_nothing_that_claims_to_be_durable() {
+    let sites = [
+        SyncSite::TruncateRemove,
+        SyncSite::Truncate,
+        SyncSite::Index,
+        SyncSite::EpochCheckpoint,
+    ];
+    for site in sites {
+        let world = World::new(5);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let config = LogConfig {
+                segment_bytes: 10_000,
+                ..LogConfig::default()
+            };
+            let log = create(&rt, DIR, cold(), config).await;
+            for _ in 0..8 {
+                append_one(&log).await.unwrap();
+            }
+            log.checkpoint().await.unwrap();
+            node.disk().fail_nth_sync(Some(site), 1, ENOSPC);
+            log.truncate_to(2).await.unwrap_err();
+            assert_eq!(node.disk().faults_fired(), 1, "{site:?}");
+            node.disk().clear_faults();
+            let numbers = (log.end_offset(), log.flushed_offset(), log.recovery_point());
+            assert_eq!(numbers, (2, 2, 2), "{site:?}");
+            assert!(log.flush().await.is_err(), "{site:?}");
+            assert!(log.flush().await.is_err(), "{site:?}");
+            assert!(append_one(&log).await.is_err(), "{site:?}");
+            // What would be nothing to do is no success either.
+            assert!(log.truncate_to(5).await.is_err(), "{site:?}");
+            assert!(log.checkpoint().await.is_err(), "{site:?}");
+            let read = log.read(0, 2, 1 << 20, true).await.unwrap();
+            assert_eq!(read.next_offset, 2, "{site:?}");
+            assert!(log.close().await.is_err(), "{site:?}");
+        });
+    }
+}
+
 /// Flushes, sealing and a checkpoint are under way, and more of them are waiting.
 #[test]
 fn a_retired_log_writes_nothing_more_and_is_read_on() {
