@@ -4,8 +4,8 @@
 //! index entries below that point, the producer snapshot at it and the leader epochs.
 //! Only when all of them (and their names) are durable does the recovery point move;
 //! recording it in the data directory's file is the owner's next step. A crash in
-//! between leaves an older point with a snapshot of its own, which is why the newest
-//! few snapshots are kept.
+//! between, or several checkpoints before it, do no harm: a load starts from the newest
+//! snapshot. Should that one turn out damaged, the few kept before it take its place.
 //!
 //! A checkpoint runs beside appends: it works on a copy of the index entries below
 //! the flushed offset it took. It excludes sealing by `side_files`, because both write
@@ -191,7 +191,9 @@ impl LogShared {
         Ok(())
     }
 
-    /// Keeps the newest few snapshots.
+    /// Keeps the newest few snapshots. The removal is not made durable: an older snapshot
+    /// that comes back is as true as it was, because a truncation below it finds a newer
+    /// one to remove and makes that removal, and with it this one, durable.
     async fn remove_old_snapshots(&self) -> Result<(), IoError> {
         let entries = self.dir.list().await?;
         let mut names: Vec<String> = entries

@@ -4,8 +4,8 @@
 //! Format, version 1: i16 version, u32 CRC-32C of what follows it, i32 count, then
 //! the entries. It does no I/O. The existence of a snapshot says more than its
 //! content: it is written after everything below its offset was made durable, so a
-//! recovery point counts if there is one (see `recovery_start`). A snapshot that
-//! does not decode costs the producers' state, which is then rebuilt from batches.
+//! recovery starts at the newest one (`recover.rs`). A snapshot that does not decode
+//! proves nothing and costs the producers' state, which is then rebuilt from batches.
 
 /// One producer's last state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,11 +8,13 @@
 //! is kept has a right CRC and follows what stands before it, and is made durable
 //! before it counts.
 //!
-//! What proves an offset: a producer snapshot of that name, which is written only
-//! after everything below it was made durable (at a checkpoint, at a roll once the
-//! segments before are sealed, at a clean stop). A recovery point without one proves
-//! nothing (a stale or foreign checkpoint); then the last segment's base does, if a
-//! snapshot at or above it says that the segments before it were sealed.
+//! What proves an offset: a producer snapshot of that name that decodes. It is written
+//! only after everything below it was made durable, with the index entries and epochs
+//! (at a checkpoint, at a roll once the segments before are sealed, at a clean stop),
+//! and it goes, durably, before anything below it is cut. So the newest one counts,
+//! whether or not the data directory's recovery point got as far: checkpoints that
+//! follow each other faster than that file is written cost no reading. A recovery
+//! point beyond it proves nothing (a stale or foreign checkpoint).
 //!
 //! It may be interrupted anywhere and repeated: snapshots beyond the end go first,
 //! then later segments, then the file is cut, each durably.
@@ -80,26 +82,20 @@ enum Verdict {
 }
 
 impl RecoveryStart {
-    /// Weighs the recovery point of the checkpoint against what the directory proves.
-    /// There is at least one segment.
+    /// Begins where the newest snapshot that decodes says, or at the log's first offset.
+    /// `recovery_point` is the checkpoint's word. There is at least one segment.
     pub(super) async fn find(
         dir: &Dir,
         files: &LogFiles,
         recovery_point: Option<i64>,
     ) -> Result<RecoveryStart, LoadError> {
         let first = *files.segments.keys().next().expect("a segment");
-        let newest = files.newest_proof(dir).await?.unwrap_or(first);
-        let sealed = files.segments.range(..=newest.max(first)).next_back();
-        let mut proven = sealed.map_or(first, |(base, _)| *base);
+        let proven = files.newest_proof(dir).await?.unwrap_or(first).max(first);
         if let Some(point) = recovery_point.filter(|point| *point > proven) {
-            if files.proves_flushed(dir, point).await? {
-                proven = point;
-            } else {
-                tracing::info!(
-                    "the recovery point {point} of {} has no snapshot; recovering from {proven}",
-                    dir.path().display()
-                );
-            }
+            tracing::info!(
+                "the recovery point {point} of {} has no snapshot; recovering from {proven}",
+                dir.path().display()
+            );
         }
         // Strictly below: a checkpoint right before a roll proves the bytes of the segment
         // that rolled, but not that it was cut to its length.

@@ -366,6 +366,42 @@ fn c6_given_a_bad_producer_snapshot_when_it_loads_then_it_starts() {
 }
 
 #[test]
+fn given_checkpoints_that_were_not_recorded_when_it_loads_then_little_is_read() {
+    let world = World::new(12);
+    let node = world.node("a");
+    let rt = node.rt();
+    let batch_bytes = batch(0).bytes.len() as u64;
+    world.block_on(&rt, async {
+        let (data_dir, log, _) = open(&rt).await;
+        produce(&log, 0..50).await;
+        let point = log.checkpoint().await.unwrap();
+        record_recovery_point(&data_dir, point).await;
+        // All in the segment that begins before the recorded point.
+        for offset in 50..54 {
+            produce(&log, offset..offset + 1).await;
+            assert_eq!(log.checkpoint().await.unwrap(), offset + 1);
+        }
+        produce(&log, 54..55).await;
+    });
+    let last_base = *bases(&node).last().unwrap();
+    assert!(
+        last_base < 50,
+        "the recorded point is inside the last segment"
+    );
+    let recorded = format!("{DIR}/{:020}.snapshot", 50);
+    assert_eq!(node.disk().read_raw(recorded), None, "its snapshot is gone");
+    node.crash();
+    let rt = node.restart();
+    world.block_on(&rt, async {
+        let (_data_dir, log, report) = open(&rt).await;
+        check(&log, 55).await;
+        assert_eq!(report.recovered_from, 54);
+        let slack = u64::from(config().index_interval_bytes) + 2 * batch_bytes;
+        assert!(report.scanned_bytes <= batch_bytes + slack, "{report:?}");
+    });
+}
+
+#[test]
 fn given_damage_below_the_recovery_point_when_it_loads_then_nothing_is_cut() {
     let world = World::new(7);
     let node = world.node("a");

@@ -61,6 +61,8 @@ struct Model {
     opened: bool,
     /// The recovery point that was durably recorded last.
     recorded: Option<i64>,
+    /// The offset of the last checkpoint that completed, recorded or not.
+    checkpointed: Option<i64>,
     /// The high watermark that was durably recorded last, with a log start of 0.
     recorded_hw: Option<i64>,
     tally: Tally,
@@ -137,7 +139,7 @@ impl Scenario {
 
     /// A power cut, or a kill.
     fn end_life(&self) {
-        let kill = self.world.random_below(3) == 0;
+        let kill = self.world.random_below(2) == 0;
         let mut model = self.model.borrow_mut();
         if !model.opened {
             model.tally.cut_while_opening += 1;
@@ -165,7 +167,7 @@ async fn live(
     to_clean_stop: bool,
 ) -> Checked<()> {
     let (data_dir, log) = open_and_check(&rt, &model, config).await?;
-    if !to_clean_stop && draw(&rt, 5) == 0 {
+    if !to_clean_stop && draw(&rt, 3) == 0 {
         // The life ends right after the load.
         return Ok(());
     }
@@ -186,11 +188,11 @@ async fn live(
                     model.borrow_mut().flushes -= 1;
                 });
             }
-            13 => checkpoint(&data_dir, &log, &model).await?,
+            13 => checkpoint(&rt, &data_dir, &log, &model).await?,
             14 => {
                 let both = zip(
                     append(&rt, &log, &model),
-                    checkpoint(&data_dir, &log, &model),
+                    checkpoint(&rt, &data_dir, &log, &model),
                 );
                 let (appended, checkpointed) = both.await;
                 appended.and(checkpointed)?;
@@ -235,6 +237,10 @@ async fn open_and_check(
     }
     if recorded_hw.is_some() && data_dir.log_start("topic", 0) != Some(0) {
         return Err("the log start's checkpoint was lost".into());
+    }
+    let recorded = model.borrow().recorded;
+    if data_dir.load_mode("topic", 0).recovery_point < recorded {
+        return Err("the recovery point's checkpoint was lost".into());
     }
     let log = open_log(rt, &data_dir, model, config).await?;
     check_opened(rt, &log, model).await?;
@@ -287,7 +293,7 @@ async fn open_log(
     m.tally.opened_clean += u64::from(mode.clean);
     m.tally.truncated_bytes += report.truncated_bytes;
     let end = log.end_offset();
-    if let (Some(point), false) = (m.recorded, mode.clean) {
+    if let (Some(point), false) = (m.checkpointed, mode.clean) {
         // What was written since the checkpoint, and one step of the index before it.
         let since: u64 = m.bytes_in(point, end);
         let slack = u64::from(config.index_interval_bytes) + 2 * BATCH_BYTES_MAX;
@@ -423,11 +429,21 @@ async fn flush(log: &Log, model: &Rc<RefCell<Model>>) -> Checked<()> {
     Ok(())
 }
 
-async fn checkpoint(data_dir: &DataDir, log: &Log, model: &Rc<RefCell<Model>>) -> Checked<()> {
+async fn checkpoint(
+    rt: &Rt,
+    data_dir: &DataDir,
+    log: &Log,
+    model: &Rc<RefCell<Model>>,
+) -> Checked<()> {
     let point = log.checkpoint().await.map_err(|e| e.to_string())?;
     {
         let mut model = model.borrow_mut();
         model.acked = model.acked.max(point);
+    }
+    model.borrow_mut().checkpointed = Some(point);
+    if draw(rt, 2) == 0 {
+        // Another checkpoint may come before the point is recorded.
+        return Ok(());
     }
     let entries = [(("topic".to_owned(), 0), point)].into();
     data_dir
@@ -468,6 +484,7 @@ async fn truncate(rt: &Rt, log: &Log, model: &Rc<RefCell<Model>>) -> Checked<()>
         model.written = model.written.min(end);
         model.floor = model.floor.min(end);
         model.recorded = None;
+        model.checkpointed = None;
         end
     };
     let offset = {
@@ -503,6 +520,7 @@ async fn stop_cleanly(data_dir: &DataDir, log: &Log, model: &Rc<RefCell<Model>>)
     {
         let mut model = model.borrow_mut();
         model.recorded = Some(point);
+        model.checkpointed = Some(point);
         model.clean = Clean::Perhaps;
     }
     data_dir.mark_clean().await.map_err(|e| e.to_string())?;

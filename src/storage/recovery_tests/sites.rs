@@ -45,4 +45,4 @@ fn each_sync_of_the_log_is_noticed_when_it_is_missing() {
     );
 }
 
-const SEEDS_MAX: u64 = 400;
+const SEEDS_MAX: u64 = 1_000;
