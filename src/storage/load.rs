@@ -2,7 +2,8 @@
 //!
 //! After a clean stop nothing is scanned but the end of the last segment, from its
 //! last index entry on; otherwise `recover.rs` finds the end of the log. Sealed
-//! segments are opened when they are first needed. When [`Log::open`] returns, every
+//! segments are opened when they are first needed; a load looks at their ends only, to
+//! notice that one of them is missing (`segment_ends.rs`). When [`Log::open`] returns, every
 //! byte of the log is durable.
 //!
 //! What it is not: it does not decide whether a stop was clean, and it writes no
@@ -14,6 +15,7 @@ use super::log::{LoadedLog, LoadedSegment};
 use super::log_files::{damaged, file_name, LogFiles, LOG};
 use super::recover::{remove_beyond, Recovery, RecoveryStart, ScannedSegment};
 use super::segment::MAX_TIMESTAMP_UNKNOWN;
+use super::segment_ends::check_ends;
 use super::{LoadError, Log, LogConfig, Storage};
 use crate::runtime::{Dir, IoErrorKind, OpenMode, SyncSite, BLOCK_BYTES};
 use std::time::Duration;
@@ -32,7 +34,8 @@ pub struct LoadMode {
 /// What a load did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LoadReport {
-    /// Bytes of batches that were read and checked.
+    /// Bytes of batches that were read and checked (the ends of sealed segments, at which
+    /// every load looks, not counted).
     pub scanned_bytes: u64,
     /// Bytes that were cut or removed because they were no valid batches (zeros that
     /// were merely preallocated not counted).
@@ -119,10 +122,16 @@ impl Load<'_> {
                 self.report.recovered_from = base;
                 Ok(vec![self.create_segment(base).await?])
             }
-            (false, true) => Ok(vec![self.last_after_clean_stop().await?]),
+            (false, true) => {
+                let last = self.last_after_clean_stop().await?;
+                check_ends(self.storage.rt(), self.dir, &self.files, last.base_offset).await?;
+                Ok(vec![last])
+            }
             (false, false) => {
                 let point = self.mode.recovery_point;
                 let start = RecoveryStart::find(self.dir, &self.files, point).await?;
+                // Before anything is changed: a damaged log is left as it is.
+                check_ends(self.storage.rt(), self.dir, &self.files, start.segment).await?;
                 let mut recovery = Recovery {
                     rt: self.storage.rt(),
                     dir: self.dir,

@@ -35,6 +35,7 @@ mod recovery_tests;
 mod retire;
 mod scan;
 mod segment;
+mod segment_ends;
 mod timestamps;
 mod truncate;
 pub mod uuid_text;

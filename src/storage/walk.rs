@@ -12,6 +12,7 @@ use super::index_files::open_indexes;
 use super::log::LogShared;
 use super::scan::{scan_segment, ScanStart, SegmentScan, READ_BYTES};
 use super::segment::{Segment, SegmentPhase};
+use super::segment_ends::misfit;
 use super::ReadError;
 use crate::runtime::local::Permit;
 use crate::runtime::{File, OpenMode};
@@ -235,6 +236,10 @@ impl LogShared {
     ) -> Result<(), ReadError> {
         if let Some(bad) = scan.bad {
             return Err(corrupt(file, bad.position, bad.detail));
+        }
+        // A load that could not tell left this to the first who opens the segment.
+        if let Some(detail) = misfit(scan.next_offset, segment.next_offset()) {
+            return Err(corrupt(file, scan.len, detail));
         }
         let time_index = scan.complete_time_index();
         segment.set_open(file.clone(), scan.index, time_index);

@@ -402,6 +402,82 @@ fn given_checkpoints_that_were_not_recorded_when_it_loads_then_little_is_read() 
 }
 
 #[test]
+fn given_a_missing_segment_when_it_loads_then_the_hole_is_named_and_nothing_changed() {
+    for clean in [false, true] {
+        for which in [1, 2] {
+            let world = World::new(13);
+            let node = world.node("a");
+            let rt = node.rt();
+            world.block_on(&rt, async {
+                let (data_dir, log, _) = open(&rt).await;
+                produce(&log, 0..150).await;
+                let point = log.checkpoint().await.unwrap();
+                record_recovery_point(&data_dir, point).await;
+                match clean {
+                    true => stop_cleanly(&data_dir, &log).await,
+                    false => produce(&log, 150..155).await,
+                }
+            });
+            node.kill();
+            let bases = bases(&node);
+            assert!(bases.len() > 4, "the segments around it are sealed");
+            let (missing, next) = (bases[which], bases[which + 1]);
+            assert!(node.disk().remove_raw(format!("{DIR}/{missing:020}.log")));
+            let names = || -> Vec<_> {
+                let files = node.disk().list_raw(DIR).into_iter();
+                files
+                    .filter(|(p, _)| p.extension().is_some_and(|e| e == "log"))
+                    .collect()
+            };
+            let before = names();
+            let rt = node.restart();
+            let error = world.block_on(&rt, async {
+                let data_dir = DataDir::open(&rt, "/data", 1, None).await.unwrap();
+                let storage = Storage::new(rt.clone(), limits());
+                let mode = data_dir.load_mode("topic", 0);
+                assert_eq!(mode.clean, clean);
+                let opened = Log::open(&storage, rt.dir(DIR), config(), mode).await;
+                opened.err().expect("a hole").to_string()
+            });
+            let hole = format!("offsets {missing} to {} are missing", next - 1);
+            assert!(error.contains(&hole), "{error}");
+            assert_eq!(names(), before);
+        }
+    }
+}
+
+/// Where an index does not lead to the end of a segment, the load concludes nothing;
+/// whoever reads there is told.
+#[test]
+fn given_a_missing_segment_behind_a_lost_index_when_it_is_read_then_nothing_is_skipped() {
+    let world = World::new(14);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let (data_dir, log, _) = open(&rt).await;
+        produce(&log, 0..150).await;
+        stop_cleanly(&data_dir, &log).await;
+    });
+    node.kill();
+    let bases = bases(&node);
+    assert!(node
+        .disk()
+        .remove_raw(format!("{DIR}/{:020}.log", bases[2])));
+    assert!(node
+        .disk()
+        .remove_raw(format!("{DIR}/{:020}.index", bases[1])));
+    let rt = node.restart();
+    world.block_on(&rt, async {
+        let (_data_dir, log, _) = open(&rt).await;
+        for offset in [bases[1], bases[2] - 1, bases[2], bases[3] - 1] {
+            let error = log.read(offset, 150, 1, true).await.unwrap_err();
+            assert!(error.to_string().contains("are missing"), "{error}");
+        }
+        assert!(log.read(bases[3], 150, 1, true).await.is_ok());
+    });
+}
+
+#[test]
 fn given_damage_below_the_recovery_point_when_it_loads_then_nothing_is_cut() {
     let world = World::new(7);
     let node = world.node("a");
