@@ -3,7 +3,7 @@
 //!
 //! Epochs and start offsets both increase strictly; every change keeps that. The
 //! file holds nothing that the batches do not (each carries its epoch), so a file
-//! that is missing or malformed is rebuilt from them as far as they are scanned.
+//! that is missing or malformed is rebuilt from them (`epochs_of_batches.rs`).
 
 use super::checkpoint_file::{encode_lines, parse_lines, CheckpointFileError};
 

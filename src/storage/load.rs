@@ -9,6 +9,7 @@
 //! What it is not: it does not decide whether a stop was clean, and it writes no
 //! checkpoint of the data directory (`data_dir.rs`).
 
+use super::epochs_of_batches::epochs_of_batches;
 use super::index_files::open_indexes;
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log::{LoadedLog, LoadedSegment};
@@ -66,6 +67,7 @@ impl Log {
         let epochs_on_disk = read_epochs(&dir).await?;
         let mut load = Load {
             epochs: epochs_on_disk.clone().unwrap_or_default(),
+            epochs_known: epochs_on_disk.is_some(),
             storage,
             dir: &dir,
             config,
@@ -106,6 +108,8 @@ struct Load<'a> {
     mode: LoadMode,
     files: LogFiles,
     epochs: LeaderEpochs,
+    /// They were in the file.
+    epochs_known: bool,
     report: LoadReport,
 }
 
@@ -123,6 +127,8 @@ impl Load<'_> {
                 Ok(vec![self.create_segment(base).await?])
             }
             (false, true) => {
+                let (last_base, _) = self.files.segments.last_key_value().expect("a segment");
+                self.find_lost_epochs(*last_base).await?;
                 let last = self.last_after_clean_stop().await?;
                 check_ends(self.storage.rt(), self.dir, &self.files, last.base_offset).await?;
                 Ok(vec![last])
@@ -132,6 +138,11 @@ impl Load<'_> {
                 let start = RecoveryStart::find(self.dir, &self.files, point).await?;
                 // Before anything is changed: a damaged log is left as it is.
                 check_ends(self.storage.rt(), self.dir, &self.files, start.segment).await?;
+                // Recovery reads the epochs of what it scans; unless that is all, the rest
+                // of them is in the file.
+                if start.proven > *self.files.segments.keys().next().expect("a segment") {
+                    self.find_lost_epochs(start.proven).await?;
+                }
                 let mut recovery = Recovery {
                     rt: self.storage.rt(),
                     dir: self.dir,
@@ -147,6 +158,25 @@ impl Load<'_> {
         }
     }
 
+    /// Reads the epochs from the batches if their file cannot be used. Everything below
+    /// `proven` is durable.
+    async fn find_lost_epochs(&mut self, proven: i64) -> Result<(), LoadError> {
+        if self.epochs_known {
+            return Ok(());
+        }
+        let rt = self.storage.rt();
+        let interval = self.config.index_interval_bytes;
+        let found = epochs_of_batches(rt, self.dir, &self.files, interval, proven).await?;
+        tracing::warn!(
+            "{} was lost; {} epochs were read from the batches",
+            self.dir.path().join(LEADER_EPOCH_FILE).display(),
+            found.0.entries().len()
+        );
+        self.epochs = found.0;
+        self.report.scanned_bytes += found.1;
+        Ok(())
+    }
+
     /// Opens the last segment, which a clean stop left exact and durable.
     async fn last_after_clean_stop(&mut self) -> Result<ScannedSegment, LoadError> {
         let (base, _) = self.files.segments.last_key_value().expect("a segment");
@@ -158,7 +188,7 @@ impl Load<'_> {
         let interval = self.config.index_interval_bytes;
         let indexed = open_indexes(rt, self.dir, &file, base, size, interval).await?;
         let scan = indexed.scan;
-        self.report.scanned_bytes = scan.scanned_bytes;
+        self.report.scanned_bytes += scan.scanned_bytes;
         self.report.indexes_rebuilt = usize::from(indexed.rebuilt);
         self.report.recovered_from = scan.next_offset;
         if let Some(bad) = &scan.bad {
@@ -270,7 +300,7 @@ impl Load<'_> {
 }
 
 /// Reads the leader-epoch checkpoint. `None` if there is none that can be used: the
-/// epochs are then those of the batches that a load reads.
+/// epochs are then read from the batches.
 async fn read_epochs(dir: &Dir) -> Result<Option<LeaderEpochs>, LoadError> {
     match dir
         .read_small(LEADER_EPOCH_FILE, EPOCH_FILE_BYTES_MAX)

@@ -15,6 +15,7 @@ mod cache;
 mod checkpoint;
 pub mod checkpoint_file;
 mod data_dir;
+mod epochs_of_batches;
 mod error;
 mod flusher;
 pub mod index;

@@ -12,9 +12,9 @@ use crate::storage::{
 use std::path::Path;
 use uuid::Uuid;
 
-const DIR: &str = "/data/topic-0";
+pub(super) const DIR: &str = "/data/topic-0";
 
-fn config() -> LogConfig {
+pub(super) fn config() -> LogConfig {
     LogConfig {
         segment_bytes: 30_000,
         index_interval_bytes: 1_000,
@@ -22,7 +22,7 @@ fn config() -> LogConfig {
     }
 }
 
-fn batch(offset: i64) -> LogBatch {
+pub(super) fn batch(offset: i64) -> LogBatch {
     let timestamp = 5_000 + offset * 10;
     let mut builder = BatchBuilder::new();
     let value = vec![offset as u8; 900];
@@ -37,7 +37,7 @@ fn batch(offset: i64) -> LogBatch {
     }
 }
 
-async fn open(rt: &Rt) -> (DataDir, Log, LoadReport) {
+pub(super) async fn open(rt: &Rt) -> (DataDir, Log, LoadReport) {
     let data_dir = DataDir::open(rt, "/data", 1, None).await.unwrap();
     let storage = Storage::new(rt.clone(), limits());
     let name = PartitionName::parse("topic-0").unwrap();
@@ -53,26 +53,26 @@ async fn open(rt: &Rt) -> (DataDir, Log, LoadReport) {
     (data_dir, log, report)
 }
 
-async fn produce(log: &Log, offsets: std::ops::Range<i64>) {
+pub(super) async fn produce(log: &Log, offsets: std::ops::Range<i64>) {
     for offset in offsets {
         log.append(&[batch(offset)]).await.unwrap();
     }
     assert_eq!(log.flush().await.unwrap(), log.end_offset());
 }
 
-async fn record_recovery_point(data_dir: &DataDir, point: i64) {
+pub(super) async fn record_recovery_point(data_dir: &DataDir, point: i64) {
     let entries = [(("topic".to_owned(), 0), point)].into();
     data_dir.write_recovery_points(&entries).await.unwrap();
 }
 
-async fn stop_cleanly(data_dir: &DataDir, log: &Log) {
+pub(super) async fn stop_cleanly(data_dir: &DataDir, log: &Log) {
     let point = log.close().await.unwrap();
     record_recovery_point(data_dir, point).await;
     data_dir.mark_clean().await.unwrap();
 }
 
 /// Every offset is there with its bytes, and found by its timestamp.
-async fn check(log: &Log, end: i64) {
+pub(super) async fn check(log: &Log, end: i64) {
     assert_eq!((log.end_offset(), log.flushed_offset()), (end, end));
     for offset in 0..end {
         let read = log.read(offset, end, 1, true).await.unwrap();
@@ -327,7 +327,7 @@ fn c5_given_an_interrupted_swap_when_it_loads_then_the_swap_wins_unless_a_lower_
     }
 }
 
-fn bases(node: &SimNode) -> Vec<i64> {
+pub(super) fn bases(node: &SimNode) -> Vec<i64> {
     let files = node.disk().list_raw(DIR).into_iter().map(|(path, _)| path);
     files
         .filter(|p| p.extension().is_some_and(|e| e == "log"))
@@ -362,118 +362,6 @@ fn c6_given_a_bad_producer_snapshot_when_it_loads_then_it_starts() {
             "the snapshot proves nothing now"
         );
         produce(&log, 100..101).await;
-    });
-}
-
-#[test]
-fn given_checkpoints_that_were_not_recorded_when_it_loads_then_little_is_read() {
-    let world = World::new(12);
-    let node = world.node("a");
-    let rt = node.rt();
-    let batch_bytes = batch(0).bytes.len() as u64;
-    world.block_on(&rt, async {
-        let (data_dir, log, _) = open(&rt).await;
-        produce(&log, 0..50).await;
-        let point = log.checkpoint().await.unwrap();
-        record_recovery_point(&data_dir, point).await;
-        // All in the segment that begins before the recorded point.
-        for offset in 50..54 {
-            produce(&log, offset..offset + 1).await;
-            assert_eq!(log.checkpoint().await.unwrap(), offset + 1);
-        }
-        produce(&log, 54..55).await;
-    });
-    let last_base = *bases(&node).last().unwrap();
-    assert!(
-        last_base < 50,
-        "the recorded point is inside the last segment"
-    );
-    let recorded = format!("{DIR}/{:020}.snapshot", 50);
-    assert_eq!(node.disk().read_raw(recorded), None, "its snapshot is gone");
-    node.crash();
-    let rt = node.restart();
-    world.block_on(&rt, async {
-        let (_data_dir, log, report) = open(&rt).await;
-        check(&log, 55).await;
-        assert_eq!(report.recovered_from, 54);
-        let slack = u64::from(config().index_interval_bytes) + 2 * batch_bytes;
-        assert!(report.scanned_bytes <= batch_bytes + slack, "{report:?}");
-    });
-}
-
-#[test]
-fn given_a_missing_segment_when_it_loads_then_the_hole_is_named_and_nothing_changed() {
-    for clean in [false, true] {
-        for which in [1, 2] {
-            let world = World::new(13);
-            let node = world.node("a");
-            let rt = node.rt();
-            world.block_on(&rt, async {
-                let (data_dir, log, _) = open(&rt).await;
-                produce(&log, 0..150).await;
-                let point = log.checkpoint().await.unwrap();
-                record_recovery_point(&data_dir, point).await;
-                match clean {
-                    true => stop_cleanly(&data_dir, &log).await,
-                    false => produce(&log, 150..155).await,
-                }
-            });
-            node.kill();
-            let bases = bases(&node);
-            assert!(bases.len() > 4, "the segments around it are sealed");
-            let (missing, next) = (bases[which], bases[which + 1]);
-            assert!(node.disk().remove_raw(format!("{DIR}/{missing:020}.log")));
-            let names = || -> Vec<_> {
-                let files = node.disk().list_raw(DIR).into_iter();
-                files
-                    .filter(|(p, _)| p.extension().is_some_and(|e| e == "log"))
-                    .collect()
-            };
-            let before = names();
-            let rt = node.restart();
-            let error = world.block_on(&rt, async {
-                let data_dir = DataDir::open(&rt, "/data", 1, None).await.unwrap();
-                let storage = Storage::new(rt.clone(), limits());
-                let mode = data_dir.load_mode("topic", 0);
-                assert_eq!(mode.clean, clean);
-                let opened = Log::open(&storage, rt.dir(DIR), config(), mode).await;
-                opened.err().expect("a hole").to_string()
-            });
-            let hole = format!("offsets {missing} to {} are missing", next - 1);
-            assert!(error.contains(&hole), "{error}");
-            assert_eq!(names(), before);
-        }
-    }
-}
-
-/// Where an index does not lead to the end of a segment, the load concludes nothing;
-/// whoever reads there is told.
-#[test]
-fn given_a_missing_segment_behind_a_lost_index_when_it_is_read_then_nothing_is_skipped() {
-    let world = World::new(14);
-    let node = world.node("a");
-    let rt = node.rt();
-    world.block_on(&rt, async {
-        let (data_dir, log, _) = open(&rt).await;
-        produce(&log, 0..150).await;
-        stop_cleanly(&data_dir, &log).await;
-    });
-    node.kill();
-    let bases = bases(&node);
-    assert!(node
-        .disk()
-        .remove_raw(format!("{DIR}/{:020}.log", bases[2])));
-    assert!(node
-        .disk()
-        .remove_raw(format!("{DIR}/{:020}.index", bases[1])));
-    let rt = node.restart();
-    world.block_on(&rt, async {
-        let (_data_dir, log, _) = open(&rt).await;
-        for offset in [bases[1], bases[2] - 1, bases[2], bases[3] - 1] {
-            let error = log.read(offset, 150, 1, true).await.unwrap_err();
-            assert!(error.to_string().contains("are missing"), "{error}");
-        }
-        assert!(log.read(bases[3], 150, 1, true).await.is_ok());
     });
 }
 
