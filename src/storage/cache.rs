@@ -425,7 +425,7 @@ mod tests {
             bytes_max: 100,
             whole_first_batch: false,
         };
-        let mut ahead = || cache.take(1, 0, &limit, &mut ReadSlices::default());
+        let ahead = || cache.take(1, 0, &limit, &mut ReadSlices::default());
         assert_eq!(ahead(), (Lookup::Stopped, Some(2)));
         assert_eq!(ahead(), (Lookup::Stopped, None));
     }
