@@ -267,6 +267,7 @@ impl fmt::Display for ReportLine<'_> {
             batches,
             records,
             bytes,
+            unfinished,
             problems,
         } = self.0;
         let (partitions, segments) = (
@@ -279,9 +280,15 @@ impl fmt::Display for ReportLine<'_> {
         );
         write!(
             f,
-            "{partitions}, {segments}, {batches}, {records}, {bytes} bytes, {}",
-            Problems(problems.len())
-        )
+            "{partitions}, {segments}, {batches}, {records}, {bytes} bytes"
+        )?;
+        if *unfinished > 0 {
+            write!(
+                f,
+                ", {unfinished} unfinished for the next start to complete"
+            )?;
+        }
+        write!(f, ", {}", Problems(problems.len()))
     }
 }
 
@@ -387,6 +394,8 @@ mod tests {
             detail: "d".to_owned(),
         };
         report.problems = vec![problem];
-        assert!(ReportLine(&report).to_string().ends_with(", 1 problem"));
+        report.unfinished = 2;
+        let end = ", 2 unfinished for the next start to complete, 1 problem";
+        assert!(ReportLine(&report).to_string().ends_with(end));
     }
 }

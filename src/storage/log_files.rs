@@ -62,6 +62,13 @@ pub(super) const TIME_INDEX: &str = "timeindex";
 pub(super) const TXN_INDEX: &str = "txnindex";
 pub(super) const SNAPSHOT: &str = "snapshot";
 
+impl SegmentFiles {
+    /// Whether both indexes are there.
+    pub(super) fn has_indexes(&self) -> bool {
+        self.index_bytes.is_some() && self.time_index_bytes.is_some()
+    }
+}
+
 impl LogFiles {
     /// Lists a directory. Changes nothing.
     pub(super) async fn list(dir: &Dir) -> Result<LogFiles, LoadError> {
@@ -146,8 +153,17 @@ impl LogFiles {
     }
 
     /// The names of files that an interrupted operation left.
-    pub(super) fn stray_names(&self) -> impl Iterator<Item = &str> {
-        self.strays.iter().map(|s| s.name.as_str())
+    pub(super) fn interrupted(&self) -> impl Iterator<Item = &str> {
+        let strays = self.strays.iter();
+        let left = strays.filter(|s| s.kind != StrayKind::Orphan);
+        left.map(|s| s.name.as_str())
+    }
+
+    /// The names of indexes without a segment.
+    pub(super) fn orphans(&self) -> impl Iterator<Item = &str> {
+        let strays = self.strays.iter();
+        let orphans = strays.filter(|s| s.kind == StrayKind::Orphan);
+        orphans.map(|s| s.name.as_str())
     }
 
     /// The base offset of the segment after the one at `base`.

@@ -21,12 +21,12 @@ pub(super) struct IndexCheck {
 }
 
 impl IndexCheck {
-    /// Reads both indexes. The last segment may have none, or one that Kafka reserved
-    /// space in (zeros behind the entries).
+    /// Reads both indexes. A segment that is not sealed may have none, or one that Kafka
+    /// reserved space in (zeros behind the entries).
     pub(super) async fn read(
         dir: &Dir,
         base: i64,
-        is_last: bool,
+        sealed: bool,
         files: &SegmentFiles,
     ) -> Result<IndexCheck, InspectError> {
         let mut check = IndexCheck {
@@ -40,7 +40,7 @@ impl IndexCheck {
             problems: Vec::new(),
         };
         if let Some(bytes) = check
-            .used(dir, base, INDEX, files.index_bytes, is_last)
+            .used(dir, base, INDEX, files.index_bytes, sealed)
             .await?
         {
             match OffsetIndex::decode(base, &bytes) {
@@ -49,7 +49,7 @@ impl IndexCheck {
             }
         }
         let stored = files.time_index_bytes;
-        if let Some(bytes) = check.used(dir, base, TIME_INDEX, stored, is_last).await? {
+        if let Some(bytes) = check.used(dir, base, TIME_INDEX, stored, sealed).await? {
             match TimeIndex::decode(base, &bytes) {
                 Ok(index) => check.times = index.iter().collect::<Vec<_>>().into_iter(),
                 Err(e) => check.problems.push(Problem::of(&check.time_index_path, e)),
@@ -60,19 +60,18 @@ impl IndexCheck {
         Ok(check)
     }
 
-    /// An index file's bytes; `None` if it is not there, which only the last segment's
-    /// may.
+    /// An index file's bytes; `None` if it is not there, which a sealed segment's must.
     async fn used(
         &mut self,
         dir: &Dir,
         base: i64,
         extension: &'static str,
         stored_bytes: Option<u64>,
-        is_last: bool,
+        sealed: bool,
     ) -> Result<Option<bytes::Bytes>, InspectError> {
         let name = file_name(base, extension);
         if stored_bytes.is_none() {
-            if !is_last {
+            if sealed {
                 let path = dir.path().join(&name);
                 let problem = Problem::of(&path, "missing; it is rebuilt when needed");
                 self.problems.push(problem);
@@ -85,7 +84,7 @@ impl IndexCheck {
             TIME_INDEX => TimeIndex::ENTRY_BYTES,
             _ => OffsetIndex::ENTRY_BYTES,
         };
-        let used = used_bytes(&bytes, entry_bytes, is_last);
+        let used = used_bytes(&bytes, entry_bytes, sealed);
         Ok(Some(bytes.slice(..used)))
     }
 
@@ -148,11 +147,11 @@ impl IndexCheck {
     }
 }
 
-/// The bytes of an index without the zeros that Kafka reserves in the last one.
-fn used_bytes(bytes: &[u8], entry_bytes: usize, is_last: bool) -> usize {
+/// The bytes of an index without the zeros that Kafka reserves before it is sealed.
+fn used_bytes(bytes: &[u8], entry_bytes: usize, sealed: bool) -> usize {
     match bytes.iter().rposition(|b| *b != 0) {
-        Some(last) if is_last => (last + 1).next_multiple_of(entry_bytes).min(bytes.len()),
-        None if is_last => 0,
+        Some(last) if !sealed => (last + 1).next_multiple_of(entry_bytes).min(bytes.len()),
+        None if !sealed => 0,
         _ => bytes.len(),
     }
 }

@@ -96,6 +96,9 @@ pub struct VerifyReport {
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Files and segments that a stop in mid-work left unfinished, which the next start
+    /// completes, cuts or removes: no problem, and none after a clean stop.
+    pub unfinished: u64,
     /// What was found wrong, by file.
     pub problems: Vec<Problem>,
 }
@@ -201,21 +204,27 @@ async fn verify_partition(
 ) -> Result<(), InspectError> {
     report.partitions += 1;
     let files = LogFiles::list(dir).await?;
-    let last = files.segments.keys().next_back().copied();
+    // Up to the newest snapshot all is sealed. What lies above it, recovery finishes.
+    let sealed_to = files.newest_proof(dir).await?;
     let mut previous: Option<Summary> = None;
     for (base, segment_files) in &files.segments {
         let path = dir.path().join(file_name(*base, LOG));
         let file = dir.open(&file_name(*base, LOG), OpenMode::Read).await?;
-        let is_last = Some(*base) == last;
-        let mut check = IndexCheck::read(dir, *base, is_last, segment_files).await?;
+        let next_base = files.base_after(*base);
+        let sealed = next_base.is_some_and(|next| sealed_to.is_some_and(|to| next <= to));
+        let mut check = IndexCheck::read(dir, *base, sealed, segment_files).await?;
         let mut summary = SegmentReading::new(*base, &path)
             .run(rt, &file, |batch| check.on_batch(batch))
             .await?;
         check.finish();
         summary.problems.append(&mut check.problems);
-        if summary.reserved_bytes > 0 && !is_last {
+        let whole = summary.reserved_bytes == 0 && segment_files.has_indexes();
+        if next_base.is_some() && !sealed && !whole {
+            report.unfinished += 1;
+        }
+        if summary.reserved_bytes > 0 && sealed {
             let position = Some(summary.bytes);
-            let detail = "zeros behind the last batch of a segment that is not the last one";
+            let detail = "zeros behind the last batch of a segment that was sealed";
             summary.problems.push(Problem {
                 file: path.clone(),
                 position,
@@ -253,10 +262,10 @@ async fn verify_small_files(
             report.problems.push(Problem::of(&path, error));
         }
     }
-    for name in files.stray_names() {
+    report.unfinished += files.interrupted().count() as u64;
+    for name in files.orphans() {
         let path = dir.path().join(name);
-        let detail =
-            "left by an operation that did not end; the next start removes or completes it";
+        let detail = "an index without its segment; the next start removes it";
         report.problems.push(Problem::of(&path, detail));
     }
     let path = dir.path().join(LEADER_EPOCH_FILE);

@@ -5,7 +5,8 @@ use super::cases::{
 };
 use crate::runtime::sim::World;
 use crate::storage::log_tests::limits;
-use crate::storage::{DataDir, Log, LogBatch, Storage};
+use crate::storage::{inspect, DataDir, Log, LogBatch, Storage};
+use std::path::Path;
 
 #[test]
 fn given_checkpoints_that_were_not_recorded_when_it_loads_then_little_is_read() {
@@ -193,4 +194,43 @@ fn given_a_lost_epoch_checkpoint_and_damage_when_it_loads_then_it_stays_offline(
         let error = opened.err().expect("damage").to_string();
         assert!(error.contains("leader-epoch-checkpoint is lost"), "{error}");
     });
+}
+
+#[test]
+fn given_a_killed_broker_when_its_directory_is_verified_then_nothing_false_is_reported() {
+    let mut unfinished = 0;
+    for seed in 0..40 {
+        let world = World::new(seed);
+        let node = world.node("a");
+        let rt = node.rt();
+        let life = std::time::Duration::from_micros(10_000 + world.random_below(60_000));
+        world.block_on_for(&rt, life, async {
+            let (_data_dir, log, _) = open(&rt).await;
+            for offset in (0..10_000).step_by(20) {
+                produce(&log, offset..offset + 20).await;
+                if world.random_below(8) == 0 {
+                    log.checkpoint().await.unwrap();
+                }
+            }
+        });
+        node.kill();
+        let rt = node.restart();
+        world.block_on(&rt, async {
+            let verify = || async {
+                let report = inspect::verify_dir(&rt, Path::new("/data")).await.unwrap();
+                assert_eq!(report.problems, [], "seed {seed}");
+                report
+            };
+            let killed = verify().await;
+            unfinished += killed.unfinished;
+            let (data_dir, log, _) = open(&rt).await;
+            stop_cleanly(&data_dir, &log).await;
+            let stopped = verify().await;
+            assert_eq!((stopped.unfinished, stopped.batches), (0, killed.batches));
+        });
+    }
+    assert!(
+        unfinished > 10,
+        "{unfinished}: too few were killed in mid-work"
+    );
 }
