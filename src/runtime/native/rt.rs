@@ -96,7 +96,7 @@ impl NativeRt {
             fatal_set: Event::new(),
             at_end: Rc::default(),
         }));
-        rt.spawn(Queue::Latency, Box::pin(rt.0.activity.clone().tick()));
+        rt.spawn(Queue::Latency, Box::pin(rt.0.activity.nap()));
         rt.spawn(
             Queue::Background,
             Box::pin(home.reclaim(rt.0.activity.clone())),
