@@ -73,7 +73,14 @@ impl Future for Nap {
         if target.ended.load(Ordering::Relaxed) {
             return Poll::Ready(());
         }
-        locked(&target.waker).get_or_insert_with(|| cx.waker().clone());
+        let mut waker = locked(&target.waker);
+        let old = match &*waker {
+            Some(waker) if waker.will_wake(cx.waker()) => None,
+            _ => waker.replace(cx.waker().clone()),
+        };
+        // A waker is not dropped under a lock that its drop might want.
+        drop(waker);
+        drop(old);
         Poll::Pending
     }
 }
