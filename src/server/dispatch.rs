@@ -100,7 +100,7 @@ pub(super) async fn start(
 /// Decodes the body. Bytes behind it are passed over, as in Kafka: librdkafka sends
 /// some behind Metadata and ListOffsets requests.
 fn body<M: Message>(reader: &mut Reader, asked: Asked) -> Result<M, BadRequest> {
-    Ok(M::decode_versioned(reader, asked.api_version)?)
+    Ok(M::decode_prefix(reader, asked.api_version)?)
 }
 
 fn barrier(work: impl Future<Output = Result<Answer, BadRequest>> + 'static) -> Started {
