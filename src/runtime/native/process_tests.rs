@@ -1,5 +1,6 @@
 //! What ends the process, tried in a child: this test binary again, with one test.
 
+use super::signals::ECHO_MAX;
 use super::*;
 use crate::runtime::Queue;
 use std::os::unix::process::ExitStatusExt;
@@ -52,6 +53,10 @@ fn given_two_signals_then_the_first_is_handed_over_and_the_second_ends_the_proce
             unsafe { libc::raise(libc::SIGTERM) };
             assert_eq!(signals.recv().await, libc::SIGTERM);
             println!("heard");
+            // SAFETY: as above. At once, it is taken for the same signal.
+            unsafe { libc::raise(libc::SIGTERM) };
+            rt.sleep(ECHO_MAX + Duration::from_millis(100)).await;
+            println!("stopping");
             // SAFETY: as above.
             unsafe { libc::raise(libc::SIGINT) };
             rt.sleep(Duration::from_secs(60)).await;
@@ -65,4 +70,8 @@ fn given_two_signals_then_the_first_is_handed_over_and_the_second_ends_the_proce
     let said = String::from_utf8_lossy(&child.stdout);
     assert_eq!(child.status.code(), Some(128 + libc::SIGINT), "{said}");
     assert!(said.contains("heard"), "{said}");
+    assert!(
+        said.contains("stopping"),
+        "an echo ended the process: {said}"
+    );
 }

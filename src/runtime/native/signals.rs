@@ -85,4 +85,4 @@ fn name(signal: i32) -> &'static str {
 }
 
 /// A signal that comes this soon after the first is the same one, sent twice.
-const ECHO_MAX: Duration = Duration::from_secs(1);
+pub(super) const ECHO_MAX: Duration = Duration::from_secs(1);
