@@ -14,6 +14,8 @@ mod metadata;
 mod produce;
 mod registry;
 mod respond;
+mod run;
 mod topics;
 
-pub use broker::{start, Broker, Ready, ServeError};
+pub use broker::{start, Broker};
+pub use run::{Ready, ServeError};
