@@ -1,5 +1,6 @@
 //! From a frame to the code that answers it.
 
+use super::registry::Open;
 use super::respond::{Answer, Asked};
 use super::{api_versions, fetch, list_offsets, metadata, produce, topics};
 use crate::protocol::messages::{
@@ -12,7 +13,6 @@ use crate::protocol::{
 use crate::shard::Shard;
 use bytes::Bytes;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 
 /// A request that was started.
@@ -36,18 +36,14 @@ pub(super) enum BadRequest {
 
 /// Decodes a frame and starts what it asks for. Produce and Fetch have taken their
 /// place at the owners when this returns.
-pub(super) async fn start(
-    shard: &Shard,
-    peer: SocketAddr,
-    frame: Bytes,
-) -> Result<Started, BadRequest> {
+pub(super) async fn start(shard: &Shard, open: &Open, frame: Bytes) -> Result<Started, BadRequest> {
     let mut reader = Reader::new(frame);
     let header = RequestHeader::decode(&mut reader)?;
     let asked = Asked {
         api_version: header.api_version,
         correlation_id: header.correlation_id,
     };
-    tracing::trace!(%peer, api = header.api_key, version = header.api_version, correlation = header.correlation_id, "request");
+    tracing::trace!(peer = %open.peer, api = header.api_key, version = header.api_version, correlation = header.correlation_id, "request");
     shard.counters().request(header.api_key);
     let api = match header.served() {
         Ok(api) => api,
@@ -72,7 +68,8 @@ pub(super) async fn start(
         }
         ApiKey::Fetch => {
             let request: FetchRequest = body(&mut reader, asked)?;
-            Started::Pipelined(Box::pin(fetch::run(shard, asked, request)))
+            let (turn, hurry) = (open.fetch_turns.next(), open.hurry.clone());
+            Started::Pipelined(Box::pin(fetch::run(shard, asked, request, turn, hurry)))
         }
         ApiKey::ListOffsets => {
             let request: ListOffsetsRequest = body(&mut reader, asked)?;
@@ -98,9 +95,9 @@ pub(super) async fn start(
 }
 
 /// Decodes the body. Bytes behind it are passed over, as in Kafka: librdkafka sends
-/// some behind Metadata and ListOffsets requests.
+/// some behind Metadata and ListOffsets requests. The version is one that is served.
 fn body<M: Message>(reader: &mut Reader, asked: Asked) -> Result<M, BadRequest> {
-    Ok(M::decode_versioned(reader, asked.api_version)?)
+    Ok(M::read(reader, M::context(asked.api_version))?)
 }
 
 fn barrier(work: impl Future<Output = Result<Answer, BadRequest>> + 'static) -> Started {

@@ -151,7 +151,24 @@ pub async fn fetch(
     max_wait_ms: i32,
     max_bytes: i32,
 ) -> PartitionData {
-    let request = FetchRequest {
+    let request = fetch_request(topic, partition, offset, max_wait_ms, max_bytes);
+    let wait = connection
+        .start_as(&request, 12)
+        .await
+        .expect("the request is sent");
+    let mut response = wait.await.expect("an answer");
+    assert_eq!(response.error_code, 0);
+    response.responses.remove(0).partitions.remove(0)
+}
+
+pub fn fetch_request(
+    topic: &str,
+    partition: i32,
+    offset: i64,
+    max_wait_ms: i32,
+    max_bytes: i32,
+) -> FetchRequest {
+    FetchRequest {
         max_wait_ms,
         min_bytes: 1,
         max_bytes,
@@ -167,14 +184,7 @@ pub async fn fetch(
             ..Default::default()
         }],
         ..Default::default()
-    };
-    let wait = connection
-        .start_as(&request, 12)
-        .await
-        .expect("the request is sent");
-    let mut response = wait.await.expect("an answer");
-    assert_eq!(response.error_code, 0);
-    response.responses.remove(0).partitions.remove(0)
+    }
 }
 
 /// ListOffsets: -1 is the latest, -2 the earliest, or a time.
