@@ -54,6 +54,10 @@ pub(super) struct Named {
     pub key: PartitionKey,
     pub topic: Arc<str>,
     pub partition: Partition,
+    /// What the checkpoint files held when it was opened; 0 if nothing.
+    pub recovery_point: i64,
+    /// The same.
+    pub high_watermark: i64,
 }
 
 impl Named {
@@ -227,6 +231,14 @@ impl Shard {
         key: PartitionKey,
         load: PartitionLoad,
     ) -> Result<LoadReport, String> {
+        let (recovery_point, high_watermark) = match load {
+            PartitionLoad::Open {
+                recovery_point,
+                high_watermark,
+                ..
+            } => (recovery_point.unwrap_or(0), high_watermark.unwrap_or(0)),
+            PartitionLoad::Create => (0, 0),
+        };
         let opened = self.try_open(topic, key, load).await;
         let (slot, result) = match opened {
             Ok((partition, report)) => {
@@ -234,6 +246,8 @@ impl Shard {
                     key,
                     topic: topic.name.clone(),
                     partition,
+                    recovery_point,
+                    high_watermark,
                 };
                 (Slot::Online(named), Ok(report))
             }

@@ -107,9 +107,13 @@ fn given_more_requests_than_memory_then_all_are_served() {
                 wait.await.expect("an answer");
             }
         }
+        // acks=all waits for all before it to be durable.
+        for partition in 0..2 {
+            produce_ok(&c, "t", partition, batch_of("last")).await;
+        }
         let first = list_offset(&c, "t", 0, -1).await.offset;
         first + list_offset(&c, "t", 1, -1).await.offset
     });
-    assert_eq!(end, 200);
+    assert_eq!(end, 202);
     broker.stop();
 }
