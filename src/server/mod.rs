@@ -17,5 +17,8 @@ mod respond;
 mod run;
 mod topics;
 
+#[cfg(test)]
+mod sim_tests;
+
 pub use broker::{start, Broker};
 pub use run::{Ready, ServeError};

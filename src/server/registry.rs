@@ -9,7 +9,7 @@ use crate::shard::{ConnectionHost, Hurry, Shard};
 use futures_lite::future::or;
 use futures_lite::FutureExt;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -95,7 +95,7 @@ pub(super) struct Transfer {
 /// The connections of one shard.
 pub(super) struct Registry {
     next: Cell<u64>,
-    open: RefCell<HashMap<u64, Rc<Open>>>,
+    open: RefCell<BTreeMap<u64, Rc<Open>>>,
     gone: Event,
     log_limit: Rc<LogLimit>,
     /// The acceptor's view of this shard's load.
@@ -106,7 +106,7 @@ impl Registry {
     pub fn new(shard: &Shard, load: Arc<AtomicUsize>) -> Rc<Registry> {
         let registry = Rc::new(Registry {
             next: Cell::new(0),
-            open: RefCell::new(HashMap::new()),
+            open: RefCell::new(BTreeMap::new()),
             gone: Event::new(),
             log_limit: Rc::default(),
             load,

@@ -77,16 +77,20 @@ impl Partitions {
         }
     }
 
-    /// All that are online, for background work.
+    /// All that are online, for background work. Sorted, so that the work is the same
+    /// in every run of the simulator.
     pub fn all_online(&self) -> Vec<Named> {
-        self.slots
+        let mut online: Vec<Named> = self
+            .slots
             .borrow()
             .values()
             .filter_map(|slot| match slot {
                 Slot::Online(named) => Some(named.clone()),
                 Slot::Offline { .. } => None,
             })
-            .collect()
+            .collect();
+        online.sort_unstable_by_key(|named| named.key);
+        online
     }
 
     /// Those that are offline, with the reason to give at a stop.
