@@ -27,7 +27,10 @@ pub struct DirEntry {
 }
 
 /// An exclusive lock on a file, held until dropped or the process ends.
-pub struct DirLock(DirLockSide);
+pub struct DirLock {
+    /// Held for its drop.
+    _side: DirLockSide,
+}
 
 #[allow(dead_code)]
 enum DirLockSide {
@@ -155,8 +158,12 @@ impl Dir {
     /// [`super::IoErrorKind::AlreadyExists`] if another process holds it.
     pub async fn lock(&self, name: &str) -> Result<DirLock, IoError> {
         match &self.0 {
-            DirSide::Native(d) => d.lock(name).await.map(|l| DirLock(DirLockSide::Native(l))),
-            DirSide::Sim(d) => d.lock(name).await.map(|l| DirLock(DirLockSide::Sim(l))),
+            DirSide::Native(d) => d.lock(name).await.map(|l| DirLock {
+                _side: DirLockSide::Native(l),
+            }),
+            DirSide::Sim(d) => d.lock(name).await.map(|l| DirLock {
+                _side: DirLockSide::Sim(l),
+            }),
         }
     }
 }

@@ -95,9 +95,9 @@ pub(super) async fn start(shard: &Shard, open: &Open, frame: Bytes) -> Result<St
 }
 
 /// Decodes the body. Bytes behind it are passed over, as in Kafka: librdkafka sends
-/// some behind Metadata and ListOffsets requests. The version is one that is served.
+/// some behind Metadata and ListOffsets requests.
 fn body<M: Message>(reader: &mut Reader, asked: Asked) -> Result<M, BadRequest> {
-    Ok(M::read(reader, M::context(asked.api_version))?)
+    Ok(M::decode_prefix(reader, asked.api_version)?)
 }
 
 fn barrier(work: impl Future<Output = Result<Answer, BadRequest>> + 'static) -> Started {

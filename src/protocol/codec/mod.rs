@@ -87,14 +87,19 @@ pub trait Versioned: Wire + Default + Clone + std::fmt::Debug + PartialEq {
     /// Fails on a version outside [`Self::VERSIONS`], on bytes that are not such a
     /// value, and on bytes left over.
     fn decode_versioned(r: &mut Reader, version: i16) -> Result<Self, DecodeError> {
+        let value = Self::decode_prefix(r, version)?;
+        r.finish().map_err(|e| e.in_field(Self::NAME))?;
+        Ok(value)
+    }
+
+    /// The same, but leaves the bytes behind the value alone.
+    fn decode_prefix(r: &mut Reader, version: i16) -> Result<Self, DecodeError> {
         if !Self::VERSIONS.contains(&version) {
             let message = Self::NAME;
             let error = r.error(DecodeErrorKind::UnsupportedVersion { message, version });
             return Err(error.in_field(message));
         }
-        let value = Self::read(r, Self::context(version)).map_err(|e| e.in_field(Self::NAME))?;
-        r.finish().map_err(|e| e.in_field(Self::NAME))?;
-        Ok(value)
+        Self::read(r, Self::context(version)).map_err(|e| e.in_field(Self::NAME))
     }
 
     /// Encodes the value in `version`.

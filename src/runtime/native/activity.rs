@@ -1,20 +1,12 @@
-//! What an executor has going on, and the tick that bounds a fault of glommio.
+//! What an executor has going on: its open connections and operations in flight.
 //!
-//! The fault (glommio-ng 0.12, `LocalExecutor::run`): if the preemption timer has
-//! already fired when the run loop is entered, no queue is run, "nothing ran" is
-//! taken for "nothing is runnable", and the executor parks with runnable tasks. They
-//! then wait for the next event, whatever that is: a lost wake-up. It needs the thread
-//! to lose its CPU between arming the timer and the loop: about one in 20 million
-//! round trips on a quiet machine, one in some ten thousand where other processes
-//! want the core. A timer is such an event, so a task that sleeps again and again
-//! bounds the delay: 10 ms while there are connections or operations (about 1.3% of a
-//! core), 250 ms otherwise (an accept or a signal can be hit on an idle executor too,
-//! and must not hang). The mesh has a bound of its own.
+//! The end of an executor waits for operations; the nudge (see `nudge.rs`) is more
+//! frequent while there are any of either.
 
+use super::nudge::{Nap, Nudged};
 use crate::runtime::local::Event;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// Counts of what is open or in flight on one executor. Cheap to clone.
 #[derive(Clone, Default)]
@@ -24,8 +16,9 @@ pub(super) struct Activity(Rc<State>);
 struct State {
     connections: Cell<u64>,
     operations: Cell<u64>,
-    changed: Event,
     ended: Cell<bool>,
+    end: Event,
+    nudged: Nudged,
 }
 
 /// One operation in flight, until dropped.
@@ -38,17 +31,15 @@ impl Activity {
     /// Counts an operation in flight: file I/O, helper-thread work, a message that
     /// awaits its answer.
     pub(super) fn operation(&self) -> Operation {
-        let was_idle = self.is_idle();
         self.0.operations.set(self.0.operations.get() + 1);
-        self.woken_if(was_idle);
+        self.moved();
         Operation(self.clone())
     }
 
     /// Counts an open connection.
     pub(super) fn connection(&self) -> Connection {
-        let was_idle = self.is_idle();
         self.0.connections.set(self.0.connections.get() + 1);
-        self.woken_if(was_idle);
+        self.moved();
         Connection(self.clone())
     }
 
@@ -63,35 +54,24 @@ impl Activity {
 
     /// Resolves when the executor ends.
     pub(super) async fn ended(&self) {
-        self.0.changed.wait_until(|| self.0.ended.get()).await
+        self.0.end.wait_until(|| self.0.ended.get()).await
     }
 
     /// The executor ends: its own tasks return.
     pub(super) fn end(&self) {
         self.0.ended.set(true);
-        self.0.changed.notify_all();
+        self.0.end.notify_all();
+        self.0.nudged.end();
     }
 
-    /// Runs the tick until [`Activity::end`].
-    pub(super) async fn tick(self) {
-        while !self.0.ended.get() {
-            if self.is_idle() {
-                let begun = self.0.changed.listen();
-                futures_lite::future::or(glommio::timer::sleep(IDLE_TICK), begun).await;
-            } else {
-                glommio::timer::sleep(BUSY_TICK).await;
-            }
-        }
+    /// What the executor runs so that it can be nudged; ends with [`Activity::end`].
+    pub(super) fn nap(&self) -> Nap {
+        self.0.nudged.start()
     }
 
-    fn is_idle(&self) -> bool {
-        self.0.connections.get() == 0 && self.0.operations.get() == 0
-    }
-
-    fn woken_if(&self, was_idle: bool) {
-        if was_idle {
-            self.0.changed.notify_all();
-        }
+    fn moved(&self) {
+        let idle = self.0.connections.get() == 0 && self.0.operations.get() == 0;
+        self.0.nudged.set_busy(!idle);
     }
 }
 
@@ -99,6 +79,7 @@ impl Drop for Operation {
     fn drop(&mut self) {
         let left = self.0 .0.operations.get() - 1;
         self.0 .0.operations.set(left);
+        self.0.moved();
     }
 }
 
@@ -106,8 +87,6 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let left = self.0 .0.connections.get() - 1;
         self.0 .0.connections.set(left);
+        self.0.moved();
     }
 }
-
-const BUSY_TICK: Duration = Duration::from_millis(10);
-const IDLE_TICK: Duration = Duration::from_millis(250);

@@ -265,6 +265,10 @@ where
 /// The memory that is registered with the ring for small reads, in bytes. Larger
 /// figures gain little and count against RLIMIT_MEMLOCK.
 const IO_MEMORY_BYTES: usize = 64 * 1024;
+/// The preemption timer while none of our queues runs, which is the very first turn:
+/// long, because the fault of `nudge.rs` must not hit before the executor can be nudged.
+/// Our queues have [`ExecutorPlan::preempt_timer`].
+const START_PREEMPT_TIMER: Duration = Duration::from_secs(1);
 /// Address space only; deep futures of a debug build need more than the usual 2 MiB.
 const STACK_BYTES: usize = 8 << 20;
 /// Threads for what blocks. Two and unpinned, so that unlinking a large file delays
@@ -291,7 +295,7 @@ fn make(plan: &ExecutorPlan) -> Result<LocalExecutor, StartError> {
         .name(&plan.name)
         .io_memory(IO_MEMORY_BYTES)
         .ring_depth(plan.ring_depth.max(1))
-        .preempt_timer(plan.preempt_timer)
+        .preempt_timer(START_PREEMPT_TIMER)
         .blocking_thread_pool_placement(PoolPlacement::Unbound(HELPER_THREADS));
     let builder = if plan.spin.is_zero() {
         builder
@@ -339,6 +343,7 @@ where
         let (plan, home) = (plan.clone(), home.clone());
         async move {
             let rt = NativeRt::start(&plan, home);
+            rt.take_nap().await;
             let result = run_main(&rt, f).await;
             rt.end().await;
             result

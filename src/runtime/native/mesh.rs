@@ -12,9 +12,6 @@
 //! Why nobody hangs: a member that closes, ends or is dropped tells every peer, whose
 //! calls to it fail then; a push into a closed inbox says the same at once.
 //!
-//! The peer's executor may lose a wake-up (see `activity.rs`) while nothing of its own
-//! makes it tick, so a caller that gets no answer for a tick wakes it again.
-//!
 //! What it is not: a way to reach a member that joined another mesh, or to come back
 //! after a close.
 
@@ -27,7 +24,6 @@ use crate::runtime::{MeshError, MeshSeat, Queue, ReplyTo, Rt, Side};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Makes a mesh of `members` seats; each member may have `window` calls in flight to
 /// each peer.
@@ -93,8 +89,6 @@ struct Member<Q: Send + 'static, P: Send + 'static> {
     handler: MeshHandler<Q, P>,
     closed: Cell<bool>,
     changed: Event,
-    /// The first call in flight after there was none.
-    called: Event,
     _at_end: AtEndGuard,
 }
 
@@ -103,8 +97,6 @@ struct Peer<P> {
     joined: Cell<bool>,
     left: Cell<bool>,
     slots: RefCell<Slots<P>>,
-    /// An answer came since the last look at it.
-    answered: Cell<bool>,
 }
 
 /// The calls in flight to one peer. A slot is free again only after its answer came.
@@ -136,11 +128,9 @@ impl<Q: Send + 'static, P: Send + 'static> NativeMeshSeat<Q, P> {
             handler,
             closed: Cell::new(false),
             changed: Event::new(),
-            called: Event::new(),
             _at_end: rt.at_end(member.clone()),
         });
         rt.spawn(Queue::Latency, Box::pin(member.clone().receive()));
-        rt.spawn(Queue::Latency, Box::pin(member.clone().nudge_peers()));
         member.post_all(|from| Letter::Joined { from });
         member
             .changed
@@ -196,7 +186,6 @@ impl<Q: Send + 'static, P: Send + 'static> NativeMesh<Q, P> {
             _credit: credit,
             _operation: member.rt.operation(),
         });
-        member.called.notify_all();
         let letter = Letter::Request {
             from: member.me,
             slot,
@@ -291,26 +280,6 @@ impl<Q: Send + 'static, P: Send + 'static> Member<Q, P> {
         }
     }
 
-    /// The second task of a member: sleeps while no call is in flight.
-    async fn nudge_peers(self: Rc<Self>) {
-        while !self.closed.get() {
-            let called = self.called.listen();
-            if self.peers.iter().all(|peer| peer.in_flight() == 0) {
-                called.await;
-                continue;
-            }
-            for peer in &self.peers {
-                peer.answered.set(false);
-            }
-            self.rt.sleep(NUDGE_AFTER).await;
-            for (n, peer) in self.peers.iter().enumerate() {
-                if peer.in_flight() > 0 && !peer.answered.get() {
-                    self.inboxes.0[n].nudge();
-                }
-            }
-        }
-    }
-
     fn handle(&self, mut node: Box<Node<Letter<Q, P>>>) {
         match node.replace(Letter::Empty) {
             Letter::Joined { from } => {
@@ -334,7 +303,6 @@ impl<Q: Send + 'static, P: Send + 'static> Member<Q, P> {
                 (self.handler)(from, request, reply_to);
             }
             Letter::Reply { from, slot, reply } => {
-                self.peers[from].answered.set(true);
                 let waiting = self.peers[from].slots.borrow_mut().put_back(slot);
                 // None: the peer left, and its calls were failed, before this came.
                 if let Some(waiting) = waiting {
@@ -362,7 +330,6 @@ impl<Q: Send + 'static, P: Send + 'static> Member<Q, P> {
         for peer in 0..self.peers.len() {
             self.peer_left(peer);
         }
-        self.called.notify_all();
     }
 
     fn all_have_joined(&self) -> bool {
@@ -396,19 +363,11 @@ impl<P> Peer<P> {
             credits: Budget::new(window as u64),
             joined: Cell::new(false),
             left: Cell::new(false),
-            answered: Cell::new(false),
             slots: RefCell::new(Slots {
                 slots: Vec::new(),
                 free: Vec::new(),
             }),
         }
-    }
-}
-
-impl<P> Peer<P> {
-    fn in_flight(&self) -> usize {
-        let slots = self.slots.borrow();
-        slots.slots.len() - slots.free.len()
     }
 }
 
@@ -447,5 +406,3 @@ impl<P> Waiting<P> {
         }
     }
 }
-
-const NUDGE_AFTER: Duration = Duration::from_millis(10);

@@ -21,6 +21,7 @@ mod mesh;
 #[cfg(test)]
 mod mesh_tests;
 mod net;
+mod nudge;
 #[cfg(test)]
 mod process_tests;
 mod rt;

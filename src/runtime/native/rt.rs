@@ -81,7 +81,7 @@ impl NativeRt {
         );
         let background = executor.create_task_queue(
             Shares::Static(BACKGROUND_SHARES),
-            Latency::NotImportant,
+            Latency::Matters(plan.preempt_timer),
             "background",
         );
         let rt = NativeRt(Rc::new(Inner {
@@ -96,12 +96,20 @@ impl NativeRt {
             fatal_set: Event::new(),
             at_end: Rc::default(),
         }));
-        rt.spawn(Queue::Latency, Box::pin(rt.0.activity.clone().tick()));
         rt.spawn(
             Queue::Background,
             Box::pin(home.reclaim(rt.0.activity.clone())),
         );
         rt
+    }
+
+    /// Lets the nudging thread wake this executor from now on, by the calling task's
+    /// waker first, which needs no second turn of the run loop.
+    pub(super) async fn take_nap(&self) {
+        let mut nap = self.0.activity.nap();
+        if futures_lite::future::poll_once(&mut nap).await.is_none() {
+            self.spawn(Queue::Latency, Box::pin(nap));
+        }
     }
 
     pub fn now(&self) -> Mono {

@@ -157,11 +157,6 @@ impl<T: Send> Stack<T> {
         }
     }
 
-    /// Wakes the consumer once more, asleep or not: what it then finds is up to it.
-    pub(super) fn nudge(&self) {
-        self.wake();
-    }
-
     /// Closes the stack for good and takes what was left. A sleeping consumer wakes.
     pub(super) fn close(&self) -> Taken<T> {
         let old = self.head.swap(closed(), Ordering::AcqRel);
