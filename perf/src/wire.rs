@@ -2,7 +2,6 @@
 
 use anyhow::{bail, Context, Result};
 use bytes::Bytes;
-use highwater::protocol::codec::Versioned;
 use highwater::protocol::messages::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
     MetadataRequest, MetadataRequestTopic, MetadataResponse, PartitionProduceData, ProduceRequest,

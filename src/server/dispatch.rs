@@ -34,8 +34,9 @@ pub(super) enum BadRequest {
     Unserved(#[from] UnservedApi),
 }
 
-/// Decodes a frame and starts what it asks for. Produce and Fetch have taken their
-/// place at the owners when this returns.
+/// Decodes a frame and starts what it asks for. When this returns a produce has taken
+/// its place at the owners, and a fetch its place among the connection's fetches: what
+/// a fetch sees of a later produce is decided by when its owner reads.
 pub(super) async fn start(shard: &Shard, open: &Open, frame: Bytes) -> Result<Started, BadRequest> {
     let mut reader = Reader::new(frame);
     let header = RequestHeader::decode(&mut reader)?;

@@ -174,7 +174,6 @@ fn plan_of(
             topic: topic.topic.clone(),
             topic_id: topic.topic_id,
             partitions,
-            ..Default::default()
         });
     }
     (response, parts, places)

@@ -191,7 +191,7 @@ async fn load_and_serve(
         stop.as_mut().await;
         None
     };
-    let Some(loaded) = or(told_to_stop, async { loaded.await }).await else {
+    let Some(loaded) = or(told_to_stop, loaded).await else {
         return Err(ServeError::StoppedWhileLoading);
     };
     on_ready(&Ready {

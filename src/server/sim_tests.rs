@@ -350,7 +350,11 @@ async fn produce(
             known.next_value.set(known.next_value.get() + 1);
             let mut batch = BatchBuilder::new();
             batch.push(rt.wall_clock_ms(), None, Some(value.as_bytes()));
-            let acks = if rt.random_u64() % 4 == 0 { 1 } else { -1 };
+            let acks = if rt.random_u64().is_multiple_of(4) {
+                1
+            } else {
+                -1
+            };
             let request = ProduceRequest {
                 acks,
                 timeout_ms: 60_000,

@@ -202,9 +202,7 @@ pub async fn list_offset(
                 partition_index: partition,
                 current_leader_epoch: -1,
                 timestamp,
-                ..Default::default()
             }],
-            ..Default::default()
         }],
         ..Default::default()
     };
