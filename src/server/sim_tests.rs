@@ -27,24 +27,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const TOPIC: &str = "orders";
+const CHURN: &str = "churn";
 const PARTITIONS: i32 = 5;
 const PRODUCERS: usize = 4;
 const SEEDS: u64 = 20;
 
 #[test]
 fn given_power_cuts_then_nothing_acknowledged_or_seen_is_lost() {
-    let (mut cuts, mut acknowledged, mut seen) = (0, 0, 0);
+    let (mut cuts, mut acknowledged, mut seen, mut deleted) = (0, 0, 0, 0);
     for seed in seeds() {
         let story = Story::new(seed);
         story.run();
         cuts += story.cuts.get();
         acknowledged += story.known.acknowledged.get();
         seen += story.known.seen.get();
+        deleted += story.known.deleted.get();
     }
-    println!("{cuts} power cuts, {acknowledged} acknowledged, {seen} seen");
+    println!("{cuts} power cuts, {acknowledged} acknowledged, {seen} seen, {deleted} deleted");
     if std::env::var_os(SEED_VARIABLE).is_none() {
         assert!(cuts > SEEDS, "{cuts} power cuts");
         assert!(acknowledged > 20 * SEEDS && seen > 20 * SEEDS);
+        assert!(deleted > SEEDS, "{deleted} deleted");
     }
 }
 
@@ -96,6 +99,8 @@ struct Known {
     acknowledged: Cell<u64>,
     seen: Cell<u64>,
     next_value: Cell<u64>,
+    /// Topics that were deleted under requests that waited for them.
+    deleted: Cell<u64>,
 }
 
 impl Known {
@@ -263,6 +268,12 @@ impl Story {
         rt.spawn(Queue::Latency, async move {
             let _ = consume(&rt_, addr, &known).await;
         });
+        for _ in 0..2 {
+            let (known, rt_) = (self.known.clone(), rt.clone());
+            rt.spawn(Queue::Latency, async move {
+                let _ = churn(&rt_, addr, &known).await;
+            });
+        }
         let life = 300 + self.world.random_below(2_000);
         rt.sleep(Duration::from_millis(life)).await;
     }
@@ -409,6 +420,88 @@ async fn consume(rt: &Rt, addr: SocketAddr, known: &Known) -> Result<(), ClientE
     }
 }
 
+/// Two of these create and delete one topic under each other, on purpose: every request
+/// is answered, those that wait for a partition that goes as well, and no later topic of
+/// the name inherits anything (a start would find its partitions offline).
+async fn churn(rt: &Rt, addr: SocketAddr, known: &Known) -> Result<(), ClientError> {
+    let connection = connect(rt, addr).await?;
+    loop {
+        let metadata = MetadataRequest {
+            topics: Some(vec![MetadataRequestTopic {
+                name: Some(Str::from(CHURN)),
+                ..Default::default()
+            }]),
+            allow_auto_topic_creation: true,
+            ..Default::default()
+        };
+        let answer = connection.call(&metadata).await?;
+        let code = answer.topics[0].error_code;
+        let gone = ErrorCode::UnknownTopicOrPartition.code();
+        assert!(code == 0 || code == gone || code == STORAGE, "{code}");
+        let value = Bytes::from(vec![b'x'; 200]);
+        let mut produced = Vec::new();
+        for _ in 0..1 + rt.random_u64() % 4 {
+            let mut batch = BatchBuilder::new();
+            batch.push(rt.wall_clock_ms(), None, Some(&value));
+            let request = ProduceRequest {
+                acks: -1,
+                timeout_ms: 60_000,
+                topic_data: vec![TopicProduceData {
+                    name: Str::from(CHURN),
+                    partition_data: vec![PartitionProduceData {
+                        index: 0,
+                        records: Some(Records::from(batch.build())),
+                    }],
+                    ..Default::default()
+                }],
+                ..Default::default()
+            };
+            produced.push(connection.start_as(&request, 12).await?);
+        }
+        let poll = FetchRequest {
+            max_wait_ms: 500_000,
+            min_bytes: 1 << 20,
+            max_bytes: 1 << 20,
+            session_epoch: -1,
+            topics: vec![FetchTopic {
+                topic: Str::from(CHURN),
+                partitions: vec![FetchPartition {
+                    partition: 0,
+                    partition_max_bytes: 1 << 20,
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let polled = connection.start_as(&poll, 12).await?;
+        rt.sleep(Duration::from_micros(rt.random_u64() % 20_000))
+            .await;
+        let other = connect(rt, addr).await?;
+        let delete = DeleteTopicsRequest {
+            topic_names: vec![Str::from(CHURN)],
+            timeout_ms: 30_000,
+            ..Default::default()
+        };
+        let deleted = other.start_as(&delete, 5).await?.await?;
+        let code = deleted.responses[0].error_code;
+        assert!(code == 0 || code == gone || code == STORAGE, "{code}");
+        let before = rt.now();
+        for wait in produced {
+            let answer = wait.await?;
+            let code = answer.responses[0].partition_responses[0].error_code;
+            assert!(code == 0 || code == gone || code == STORAGE, "{code}");
+        }
+        let answer = polled.await?;
+        let code = answer.responses[0].partitions[0].error_code;
+        if code == gone {
+            known.deleted.set(known.deleted.get() + 1);
+            let waited = rt.now().since(before);
+            assert!(waited < Duration::from_secs(100), "it waited {waited:?}");
+        }
+    }
+}
+
 type Found = (PartitionData, Vec<(i64, String)>);
 
 async fn fetch(
@@ -467,6 +560,9 @@ async fn fetch(
     };
     Ok(partitions.into_iter().map(found).collect())
 }
+
+/// The answer of a disk whose power is being cut.
+const STORAGE: i16 = ErrorCode::KafkaStorageError.code();
 
 /// Little of everything, so that limits are met.
 const SIZES: ShardSizes = ShardSizes {
