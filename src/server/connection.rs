@@ -9,6 +9,7 @@
 use super::dispatch::{self, Started};
 use super::registry::{Open, Transfer};
 use super::respond::Answer;
+use crate::protocol::Reader;
 use crate::runtime::local::{channel, oneshot, OneshotReceiver, Receiver, Sender};
 use crate::runtime::{Conn, ConnReader, ConnWriter, IoError, Queue};
 use crate::shard::Shard;
@@ -110,7 +111,11 @@ async fn read_frames(
         shard.counters().bytes_in.add(len as u64 + 4);
         let (answer, slot) = oneshot();
         let frame = body.freeze();
-        let started = dispatch::start(shard, open, frame.clone()).await;
+        // A request's lists take more memory than its bytes. The most that they may take
+        // is there before they are decoded, and what they don't take is given back.
+        let decoded_max = Reader::decoded_bytes_max(len);
+        let mut decoded = shard.memory().decoding(len, decoded_max).await;
+        let started = dispatch::start(shard, open, frame.clone(), &mut decoded).await;
         match started.map_err(Ended::BadRequest)? {
             Started::Pipelined(work) => {
                 open.request_started();
@@ -118,6 +123,7 @@ async fn read_frames(
                 let rt = shard.rt().clone();
                 shard.rt().spawn(Queue::Latency, async move {
                     let done = work.await;
+                    drop(decoded);
                     // If the connection has failed meanwhile, nobody takes the answer.
                     let _ = answer.send(done);
                     // A produce that timed out is answered while its batches are still
@@ -135,7 +141,7 @@ async fn read_frames(
                 open.request_started();
                 drop(frame);
                 let done = work.await.map_err(Ended::BadRequest)?;
-                drop(charge);
+                drop((charge, decoded));
                 let _ = answer.send(Some(done));
                 slots.send(slot).await.map_err(|_| Ended::WriterGone)?;
             }

@@ -10,6 +10,7 @@ use crate::protocol::messages::{
 use crate::protocol::{
     ApiKey, DecodeError, EncodeError, Message, Reader, RequestHeader, UnservedApi,
 };
+use crate::runtime::local::Permit;
 use crate::shard::Shard;
 use bytes::Bytes;
 use std::future::Future;
@@ -37,7 +38,12 @@ pub(super) enum BadRequest {
 /// Decodes a frame and starts what it asks for. When this returns a produce has taken
 /// its place at the owners, and a fetch its place among the connection's fetches: what
 /// a fetch sees of a later produce is decided by when its owner reads.
-pub(super) async fn start(shard: &Shard, open: &Open, frame: Bytes) -> Result<Started, BadRequest> {
+pub(super) async fn start(
+    shard: &Shard,
+    open: &Open,
+    frame: Bytes,
+    decoded: &mut Option<Permit>,
+) -> Result<Started, BadRequest> {
     let mut reader = Reader::new(frame);
     let header = RequestHeader::decode(&mut reader)?;
     let asked = Asked {
@@ -56,7 +62,7 @@ pub(super) async fn start(shard: &Shard, open: &Open, frame: Bytes) -> Result<St
             key: ApiKey::Produce,
             version,
         }) if ApiKey::Produce.served_versions().contains(&version) => {
-            let request: LegacyProduceRequest = body(&mut reader, asked)?;
+            let request: LegacyProduceRequest = body(&mut reader, asked, decoded)?;
             return Ok(Started::Pipelined(produce::too_old(asked, &request)));
         }
         Err(unserved) => return Err(unserved.into()),
@@ -64,32 +70,32 @@ pub(super) async fn start(shard: &Shard, open: &Open, frame: Bytes) -> Result<St
     let shard = shard.clone();
     Ok(match api {
         ApiKey::Produce => {
-            let request: ProduceRequest = body(&mut reader, asked)?;
+            let request: ProduceRequest = body(&mut reader, asked, decoded)?;
             Started::Pipelined(produce::start(&shard, asked, request).await)
         }
         ApiKey::Fetch => {
-            let request: FetchRequest = body(&mut reader, asked)?;
+            let request: FetchRequest = body(&mut reader, asked, decoded)?;
             let (turn, hurry) = (open.fetch_turns.next(), open.hurry.clone());
             Started::Pipelined(Box::pin(fetch::run(shard, asked, request, turn, hurry)))
         }
         ApiKey::ListOffsets => {
-            let request: ListOffsetsRequest = body(&mut reader, asked)?;
+            let request: ListOffsetsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { list_offsets::run(&shard, asked, request).await })
         }
         ApiKey::Metadata => {
-            let request: MetadataRequest = body(&mut reader, asked)?;
+            let request: MetadataRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { metadata::run(&shard, asked, request).await })
         }
         ApiKey::ApiVersions => {
-            let request: ApiVersionsRequest = body(&mut reader, asked)?;
+            let request: ApiVersionsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { api_versions::run(asked, request) })
         }
         ApiKey::CreateTopics => {
-            let request: CreateTopicsRequest = body(&mut reader, asked)?;
+            let request: CreateTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::create(&shard, asked, request).await })
         }
         ApiKey::DeleteTopics => {
-            let request: DeleteTopicsRequest = body(&mut reader, asked)?;
+            let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::delete(&shard, asked, request).await })
         }
     })
@@ -97,8 +103,16 @@ pub(super) async fn start(shard: &Shard, open: &Open, frame: Bytes) -> Result<St
 
 /// Decodes the body. Bytes behind it are passed over, as in Kafka: librdkafka sends
 /// some behind Metadata and ListOffsets requests.
-fn body<M: Message>(reader: &mut Reader, asked: Asked) -> Result<M, BadRequest> {
-    Ok(M::decode_prefix(reader, asked.api_version)?)
+fn body<M: Message>(
+    reader: &mut Reader,
+    asked: Asked,
+    decoded: &mut Option<Permit>,
+) -> Result<M, BadRequest> {
+    let request = M::decode_prefix(reader, asked.api_version)?;
+    if let Some(permit) = decoded {
+        permit.shrink_to(reader.decoded_bytes() as u64);
+    }
+    Ok(request)
 }
 
 fn barrier(work: impl Future<Output = Result<Answer, BadRequest>> + 'static) -> Started {

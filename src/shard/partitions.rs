@@ -46,6 +46,8 @@ enum OpenError {
     Load(#[from] LoadError),
     #[error("{path} is gone, and with it what was flushed up to offset {flushed}; restore it, or delete the topic")]
     DirectoryLost { path: String, flushed: i64 },
+    #[error("{path} has lost its partition.metadata, although records were flushed there up to offset {flushed}; restore that file, or delete the topic")]
+    IdLost { path: String, flushed: i64 },
 }
 
 /// A partition with the name that checkpoint files use.
@@ -313,25 +315,30 @@ impl Shard {
     ) -> Result<(Dir, PartitionLoad), OpenError> {
         let data_dir = self.0.partitions.data_dir();
         let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
+        let path = || dir.path().display().to_string();
+        let flushed = match load {
+            PartitionLoad::Open { recovery_point, .. } => recovery_point.unwrap_or(0),
+            PartitionLoad::Create => 0,
+        };
         if dir.exists().await? {
             match partition_dir::read_topic_id(&dir).await? {
                 Some(found) if found == topic_id => return Ok((dir, load)),
                 // Of a deleted topic of the same name, whose removal was cut short.
                 Some(_) => self.remove_directory(name).await?,
+                None if flushed > 0 => {
+                    return Err(OpenError::IdLost {
+                        path: path(),
+                        flushed,
+                    })
+                }
                 // Its creation was cut short.
                 None => {}
             }
-        } else if let PartitionLoad::Open {
-            recovery_point: Some(flushed),
-            ..
-        } = load
-        {
-            if flushed > 0 {
-                return Err(OpenError::DirectoryLost {
-                    path: dir.path().display().to_string(),
-                    flushed,
-                });
-            }
+        } else if flushed > 0 {
+            return Err(OpenError::DirectoryLost {
+                path: path(),
+                flushed,
+            });
         }
         let dir = partition_dir::create(self.rt(), &data_dir, name, topic_id).await?;
         Ok((dir, PartitionLoad::Create))

@@ -1,6 +1,8 @@
 //! What a crash leaves on disk, and what the next start makes of it.
 
-use super::client::{batch_at, batch_of, create_topic, fetch_all, list_offset, produce_ok, with};
+use super::client::{
+    batch_at, batch_of, create_topic, fetch_all, list_offset, produce, produce_ok, with,
+};
 use super::files::{active_log, end_of_batches, files_of, len_of, scribble, set_len};
 use super::{data_dir, launch};
 use std::path::Path;
@@ -218,4 +220,33 @@ fn given_corrupt_indexes_after_any_stop_then_every_offset_and_time_is_found() {
         });
         broker.stop();
     }
+}
+
+#[test]
+fn given_a_lost_topic_id_then_the_partition_is_offline_and_its_records_stay() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "kept", 1, &[]).await;
+        produce_ok(&c, "kept", 0, batch_of("x")).await;
+    });
+    broker.stop();
+    let id = dir.path().join("kept-0/partition.metadata");
+    let saved = std::fs::read(&id).expect("the file is there");
+    std::fs::remove_file(&id).expect("the file can be removed");
+    let broker = launch(dir.path()).start();
+    let code = with(broker.addr(), move |c| async move {
+        produce(&c, "kept", 0, -1, batch_of("y")).await.error_code
+    });
+    assert_eq!(code, 56);
+    let (status, stderr) = broker.end_by("TERM");
+    assert!(!status.success(), "no clean stop of an offline partition");
+    assert!(stderr.contains("partition.metadata"), "{stderr}");
+    std::fs::write(&id, saved).expect("the file can be restored");
+    let broker = launch(dir.path()).start();
+    let records = with(broker.addr(), move |c| async move {
+        fetch_all(&c, "kept", 0, 0).await
+    });
+    assert_eq!(records, [(0, "x".to_string())]);
+    broker.stop();
 }
