@@ -51,6 +51,20 @@ pub async fn create_topic(
     response.topics.remove(0)
 }
 
+pub async fn delete_topic(connection: &BrokerConnection, topic: &str) {
+    let request = DeleteTopicsRequest {
+        topic_names: vec![text(topic)],
+        timeout_ms: 30_000,
+        ..Default::default()
+    };
+    let wait = connection
+        .start_as(&request, 5)
+        .await
+        .expect("the request is sent");
+    let response = wait.await.expect("an answer");
+    assert_eq!(response.responses[0].error_code, 0);
+}
+
 /// Produces by topic id, as the newest version has it, and insists on success.
 pub async fn produce_ok(
     connection: &BrokerConnection,
