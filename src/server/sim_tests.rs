@@ -15,7 +15,7 @@ use crate::protocol::messages::*;
 use crate::protocol::{ErrorCode, Records, Str};
 use crate::runtime::local::{oneshot, OneshotReceiver, OneshotSender};
 use crate::runtime::sim::{self, PowerCut, SimNode, World};
-use crate::runtime::{Queue, Rt};
+use crate::runtime::{Queue, Rt, SyncSite};
 use crate::shard::ShardSizes;
 use crate::storage::StartKind;
 use bytes::Bytes;
@@ -56,10 +56,7 @@ fn given_a_lying_flush_then_this_test_notices() {
     let noticed = (0..SEEDS).any(|seed| {
         let run = std::panic::catch_unwind(move || {
             let story = Story::new(seed);
-            story
-                .broker
-                .disk()
-                .disable_sync(crate::runtime::SyncSite::SegmentFlush);
+            story.broker.disk().disable_sync(SyncSite::SegmentFlush);
             story.run();
         });
         run.is_err()
@@ -80,6 +77,45 @@ fn given_the_same_seed_then_the_run_is_the_same() {
     assert_eq!(hash(3), hash(3));
 }
 
+#[test]
+fn given_a_device_that_fails_then_the_broker_stops_and_says_so_and_leaves_no_marker() {
+    for seed in 0..10 {
+        for topic_exists in [true, false] {
+            let story = Story::new(seed);
+            let running = story.boot().expect("no power cut is ordered");
+            let (clients, rt) = (story.client.rt(), story.broker.rt());
+            let disk = story.broker.disk();
+            story.world.block_on(&rt, async {
+                let connection = connect(&clients, running.addr).await.expect("it serves");
+                if topic_exists {
+                    assert!(create(&connection).await);
+                }
+                disk.fail_syncs(Some(SyncSite::SegmentFlush), EIO);
+                if topic_exists {
+                    let known = Known::default();
+                    let ended = produce(&clients, running.addr, 0, &known).await;
+                    assert!(ended.is_err(), "its connection is closed by the stop");
+                    assert_eq!(known.acknowledged.get(), 0);
+                } else {
+                    assert!(!create(&connection).await, "it is not acknowledged");
+                }
+                match running.ended.await.expect("the control executor ends") {
+                    Err(ServeError::Failed(reason)) => assert!(!reason.is_empty()),
+                    other => panic!("not a failed device: {other:?}"),
+                }
+            });
+            assert!(disk.faults_fired() > 0);
+            disk.clear_faults();
+            story.broker.kill();
+            story.broker.restart();
+            let running = story.boot().expect("no power cut is ordered");
+            assert_eq!(running.start, StartKind::Unclean);
+        }
+    }
+}
+
+/// The number of an I/O error.
+const EIO: i32 = 5;
 /// Repeats one seed.
 const SEED_VARIABLE: &str = "HIGHWATER_SIM_SEED";
 

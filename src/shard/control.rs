@@ -7,8 +7,9 @@
 use super::messages::{CheckpointLine, LoadOrder, LoadSummary, PartitionKey, Reply, Request};
 use super::Seat;
 use crate::config::BrokerConfig;
-use crate::controller::{Controller, ControllerError, ControllerOptions};
+use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
+use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Accepted, IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
 use crate::storage::{DataDir, DataDirError, StartKind, Storage, StorageLimits};
@@ -306,12 +307,14 @@ impl Control {
                     .create_topics(topics, validate_only)
                     .await;
                 control.carry(delta).await;
+                control.fail_if_stored_nothing(&results);
                 reply.send(Reply::TopicsCreated(results));
             }),
             Request::DeleteTopics(topics) => self.0.rt.spawn(Queue::Latency, async move {
                 let _change = control.0.change.acquire(1).await;
                 let (results, delta) = control.0.controller.delete_topics(topics).await;
                 control.carry(delta).await;
+                control.fail_if_stored_nothing(&results);
                 reply.send(Reply::TopicsDeleted(results));
             }),
             Request::Checkpointed(lines) => {
@@ -477,6 +480,15 @@ impl Control {
                 .await?;
         }
         Ok(())
+    }
+
+    /// A controller that could not write its log refuses every change until a restart,
+    /// so the broker does not go on without it.
+    fn fail_if_stored_nothing<T>(&self, results: &[Result<T, ControllerFault>]) {
+        let fault = results.iter().find_map(|result| result.as_ref().err());
+        if let Some(fault) = fault.filter(|f| f.code == ErrorCode::KafkaStorageError) {
+            self.fail(fault.message.clone());
+        }
     }
 
     fn fail(&self, reason: String) {
