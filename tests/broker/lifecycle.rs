@@ -121,3 +121,14 @@ fn given_more_shards_than_cpus_then_it_serves() {
     });
     broker.stop();
 }
+
+#[test]
+fn given_a_signal_sent_twice_at_once_then_the_stop_is_still_clean() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    broker.signal("TERM");
+    // What timeout(1) does: the process, then its group.
+    let (status, stderr) = broker.end_by("TERM");
+    assert!(status.success(), "{status}\n{stderr}");
+    assert!(dir.path().join(MARKER).exists());
+}

@@ -2,12 +2,15 @@
 //!
 //! signal-hook's thread hears them (signalfd would need them blocked on every thread,
 //! helper threads included). The first is handed over; a second one means that
-//! stopping takes too long for whoever sent it, and ends the process at once.
+//! stopping takes too long for whoever sent it, and ends the process at once. One that
+//! follows within a second is taken for the same: who signals a process and its group,
+//! as timeout(1) does, sends two.
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 /// Waits for the first signal. `Send`, cheap to clone; one waiter at a time.
 #[derive(Clone)]
@@ -15,7 +18,7 @@ pub struct Signals(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    heard: Option<i32>,
+    heard: Option<(i32, Instant)>,
     waker: Option<Waker>,
 }
 
@@ -45,7 +48,7 @@ impl Signals {
         poll_fn(|cx| {
             let mut state = self.0.lock().unwrap_or_else(|e| e.into_inner());
             match state.heard {
-                Some(signal) => Poll::Ready(signal),
+                Some((signal, _)) => Poll::Ready(signal),
                 None => {
                     state.waker = Some(cx.waker().clone());
                     Poll::Pending
@@ -55,14 +58,14 @@ impl Signals {
         .await
     }
 
-    /// False if one was told before.
+    /// False if one was told before, and longer ago than an echo.
     fn tell(&self, signal: i32) -> bool {
         let waker = {
             let mut state = self.0.lock().unwrap_or_else(|e| e.into_inner());
-            if state.heard.is_some() {
-                return false;
+            if let Some((_, at)) = state.heard {
+                return at.elapsed() < ECHO_MAX;
             }
-            state.heard = Some(signal);
+            state.heard = Some((signal, Instant::now()));
             state.waker.take()
         };
         tracing::info!("{}: stopping", name(signal));
@@ -80,3 +83,6 @@ fn name(signal: i32) -> &'static str {
         _ => "a signal",
     }
 }
+
+/// A signal that comes this soon after the first is the same one, sent twice.
+const ECHO_MAX: Duration = Duration::from_secs(1);
