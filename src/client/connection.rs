@@ -197,6 +197,16 @@ impl BrokerConnection {
     /// Sends a request that has no answer (Produce with acks=0).
     pub async fn send_only<Q: Call>(&self, request: &Q) -> Result<(), ClientError> {
         let version = self.version_of(Q::KEY)?;
+        self.send_only_as(request, version).await
+    }
+
+    /// The same in a version of the caller's choice.
+    pub async fn send_only_as<Q: Call>(
+        &self,
+        request: &Q,
+        version: i16,
+    ) -> Result<(), ClientError> {
+        self.check_open()?;
         let (_, chunks) = self.encode(request, version)?;
         self.enqueue(chunks).await
     }
@@ -246,6 +256,7 @@ impl BrokerConnection {
         request: &Q,
         version: i16,
     ) -> Result<OneshotReceiver<Bytes>, ClientError> {
+        self.check_open()?;
         let (correlation_id, chunks) = self.encode(request, version)?;
         let (answer, wait) = oneshot();
         self.0.shared.pending.borrow_mut().push_back(Pending {
@@ -254,6 +265,14 @@ impl BrokerConnection {
         });
         self.enqueue(chunks).await?;
         Ok(wait)
+    }
+
+    /// Once the reading task has ended nobody would tell a new request so.
+    fn check_open(&self) -> Result<(), ClientError> {
+        match &*self.0.shared.failure.borrow() {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
     }
 
     async fn enqueue(&self, chunks: Vec<Bytes>) -> Result<(), ClientError> {

@@ -9,15 +9,22 @@
 use super::dispatch::{self, Started};
 use super::registry::{Open, Transfer};
 use super::respond::Answer;
+use crate::protocol::Reader;
 use crate::runtime::local::{channel, oneshot, OneshotReceiver, Receiver, Sender};
 use crate::runtime::{Conn, ConnReader, ConnWriter, IoError, Queue};
 use crate::shard::Shard;
 use bytes::{Bytes, BytesMut};
 use futures_lite::future::zip;
+use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Requests of one connection that may be unanswered at once.
 const IN_FLIGHT_MAX: usize = 64;
+/// Bytes of an answer that are sent between two looks at its progress.
+const WRITE_BYTES: usize = 256 * 1024;
+/// How often it is looked whether an answered request's batches are written.
+const FRAME_LOOK: Duration = Duration::from_millis(20);
 
 /// An answer to come, in its place. `None` means: close the connection.
 type Slot = OneshotReceiver<Option<Answer>>;
@@ -49,9 +56,14 @@ pub(super) async fn serve(shard: &Shard, conn: Conn, open: Rc<Open>) {
             }
             Err(reason) => {
                 shard.counters().connections_bad.add(1);
-                tracing::warn!(peer = %open.peer, "connection closed: {reason}");
+                if open.log_limit.allows(shard.rt().now()) {
+                    tracing::warn!(peer = %open.peer, "connection closed: {reason}");
+                }
             }
         }
+        // Nothing more will come, perhaps because nobody is there any more: long polls
+        // answer with what they have.
+        open.hurry.set();
     };
     let writing = async {
         write_answers(shard, writer, to_send, &open).await;
@@ -98,25 +110,38 @@ async fn read_frames(
         }
         shard.counters().bytes_in.add(len as u64 + 4);
         let (answer, slot) = oneshot();
-        let started = dispatch::start(shard, open.peer, body.freeze()).await;
+        let frame = body.freeze();
+        // A request's lists take more memory than its bytes. The most that they may take
+        // is there before they are decoded, and what they don't take is given back.
+        let decoded_max = Reader::decoded_bytes_max(len);
+        let mut decoded = shard.memory().decoding(len, decoded_max).await;
+        let started = dispatch::start(shard, open, frame.clone(), &mut decoded).await;
         match started.map_err(Ended::BadRequest)? {
             Started::Pipelined(work) => {
                 open.request_started();
                 slots.send(slot).await.map_err(|_| Ended::WriterGone)?;
+                let rt = shard.rt().clone();
                 shard.rt().spawn(Queue::Latency, async move {
                     let done = work.await;
-                    drop(charge);
+                    drop(decoded);
                     // If the connection has failed meanwhile, nobody takes the answer.
                     let _ = answer.send(done);
+                    // A produce that timed out is answered while its batches are still
+                    // queued, here or at another shard: they hold the frame.
+                    while !frame.is_unique() {
+                        rt.sleep(FRAME_LOOK).await;
+                    }
+                    drop(charge);
                 });
             }
             Started::Barrier(work) => {
                 if !open.answered_down_to(0).await {
                     return Err(Ended::WriterGone);
                 }
-                let done = work.await.map_err(Ended::BadRequest)?;
-                drop(charge);
                 open.request_started();
+                drop(frame);
+                let done = work.await.map_err(Ended::BadRequest)?;
+                drop((charge, decoded));
                 let _ = answer.send(Some(done));
                 slots.send(slot).await.map_err(|_| Ended::WriterGone)?;
             }
@@ -133,7 +158,7 @@ async fn write_answers(
     open: &Open,
 ) {
     while let Some(slot) = to_send.recv().await {
-        let Some(mut answer) = slot.await.flatten() else {
+        let Some(answer) = slot.await.flatten() else {
             // acks=0 that failed, or a task that died: the protocol's answer is to
             // close, so that the client looks for the leader again.
             return;
@@ -143,20 +168,42 @@ async fn write_answers(
             continue;
         }
         let bytes: usize = answer.chunks.iter().map(Bytes::len).sum();
-        open.writing.set(Some(Transfer {
+        let mut transfer = Transfer {
             bytes,
             done: 0,
             since: shard.rt().now(),
-        }));
-        if let Err(error) = writer.write_all(&mut answer.chunks).await {
-            tracing::debug!(peer = %open.peer, %error, "connection ended");
-            return;
+        };
+        let mut left = VecDeque::from(answer.chunks);
+        while transfer.done < bytes {
+            open.writing.set(Some(transfer));
+            let mut piece = take_piece(&mut left, WRITE_BYTES);
+            transfer.done += piece.iter().map(Bytes::len).sum::<usize>();
+            if let Err(error) = writer.write_all(&mut piece).await {
+                tracing::debug!(peer = %open.peer, %error, "connection ended");
+                return;
+            }
         }
         open.writing.set(None);
         open.active_at.set(shard.rt().now());
         shard.counters().bytes_out.add(bytes as u64);
         open.request_answered();
     }
+}
+
+/// Takes the first chunks, about `bytes_max` of them; a larger chunk is split.
+fn take_piece(chunks: &mut VecDeque<Bytes>, bytes_max: usize) -> Vec<Bytes> {
+    let mut room = bytes_max;
+    let fits = |chunk: &&Bytes| {
+        let fits = chunk.len() <= room;
+        room -= if fits { chunk.len() } else { 0 };
+        fits
+    };
+    let whole = chunks.iter().take_while(fits).count();
+    let mut piece: Vec<Bytes> = chunks.drain(..whole).collect();
+    if let Some(next) = chunks.front_mut().filter(|_| room > 0) {
+        piece.push(next.split_to(room));
+    }
+    piece
 }
 
 /// Fills `buf`. False if the peer closed before its first byte; an error if it
@@ -180,4 +227,27 @@ async fn read_exact(
         progress(done);
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_hold_all_bytes_in_order_and_split_a_large_chunk() {
+        let all: Vec<u8> = (0..100).collect();
+        let all = Bytes::from(all);
+        for bytes_max in [1, 7, 30, 99, 100, 1000] {
+            let cuts = [0, 3, 3, 50, 100];
+            let mut chunks: VecDeque<Bytes> =
+                cuts.windows(2).map(|c| all.slice(c[0]..c[1])).collect();
+            let mut sent = Vec::new();
+            while !chunks.is_empty() {
+                let piece = take_piece(&mut chunks, bytes_max).concat();
+                assert!(!piece.is_empty() && piece.len() <= bytes_max);
+                sent.extend(piece);
+            }
+            assert_eq!(sent, all);
+        }
+    }
 }

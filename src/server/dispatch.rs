@@ -1,5 +1,6 @@
 //! From a frame to the code that answers it.
 
+use super::registry::Open;
 use super::respond::{Answer, Asked};
 use super::{api_versions, fetch, list_offsets, metadata, produce, topics};
 use crate::protocol::messages::{
@@ -9,10 +10,10 @@ use crate::protocol::messages::{
 use crate::protocol::{
     ApiKey, DecodeError, EncodeError, Message, Reader, RequestHeader, UnservedApi,
 };
+use crate::runtime::local::Permit;
 use crate::shard::Shard;
 use bytes::Bytes;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 
 /// A request that was started.
@@ -34,12 +35,14 @@ pub(super) enum BadRequest {
     Unserved(#[from] UnservedApi),
 }
 
-/// Decodes a frame and starts what it asks for. Produce and Fetch have taken their
-/// place at the owners when this returns.
+/// Decodes a frame and starts what it asks for. When this returns a produce has taken
+/// its place at the owners, and a fetch its place among the connection's fetches: what
+/// a fetch sees of a later produce is decided by when its owner reads.
 pub(super) async fn start(
     shard: &Shard,
-    peer: SocketAddr,
+    open: &Open,
     frame: Bytes,
+    decoded: &mut Option<Permit>,
 ) -> Result<Started, BadRequest> {
     let mut reader = Reader::new(frame);
     let header = RequestHeader::decode(&mut reader)?;
@@ -47,7 +50,7 @@ pub(super) async fn start(
         api_version: header.api_version,
         correlation_id: header.correlation_id,
     };
-    tracing::trace!(%peer, api = header.api_key, version = header.api_version, correlation = header.correlation_id, "request");
+    tracing::trace!(peer = %open.peer, api = header.api_key, version = header.api_version, correlation = header.correlation_id, "request");
     shard.counters().request(header.api_key);
     let api = match header.served() {
         Ok(api) => api,
@@ -59,7 +62,7 @@ pub(super) async fn start(
             key: ApiKey::Produce,
             version,
         }) if ApiKey::Produce.served_versions().contains(&version) => {
-            let request: LegacyProduceRequest = body(&mut reader, asked)?;
+            let request: LegacyProduceRequest = body(&mut reader, asked, decoded)?;
             return Ok(Started::Pipelined(produce::too_old(asked, &request)));
         }
         Err(unserved) => return Err(unserved.into()),
@@ -67,31 +70,32 @@ pub(super) async fn start(
     let shard = shard.clone();
     Ok(match api {
         ApiKey::Produce => {
-            let request: ProduceRequest = body(&mut reader, asked)?;
+            let request: ProduceRequest = body(&mut reader, asked, decoded)?;
             Started::Pipelined(produce::start(&shard, asked, request).await)
         }
         ApiKey::Fetch => {
-            let request: FetchRequest = body(&mut reader, asked)?;
-            Started::Pipelined(Box::pin(fetch::run(shard, asked, request)))
+            let request: FetchRequest = body(&mut reader, asked, decoded)?;
+            let (turn, hurry) = (open.fetch_turns.next(), open.hurry.clone());
+            Started::Pipelined(Box::pin(fetch::run(shard, asked, request, turn, hurry)))
         }
         ApiKey::ListOffsets => {
-            let request: ListOffsetsRequest = body(&mut reader, asked)?;
+            let request: ListOffsetsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { list_offsets::run(&shard, asked, request).await })
         }
         ApiKey::Metadata => {
-            let request: MetadataRequest = body(&mut reader, asked)?;
+            let request: MetadataRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { metadata::run(&shard, asked, request).await })
         }
         ApiKey::ApiVersions => {
-            let request: ApiVersionsRequest = body(&mut reader, asked)?;
+            let request: ApiVersionsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { api_versions::run(asked, request) })
         }
         ApiKey::CreateTopics => {
-            let request: CreateTopicsRequest = body(&mut reader, asked)?;
+            let request: CreateTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::create(&shard, asked, request).await })
         }
         ApiKey::DeleteTopics => {
-            let request: DeleteTopicsRequest = body(&mut reader, asked)?;
+            let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::delete(&shard, asked, request).await })
         }
     })
@@ -99,8 +103,16 @@ pub(super) async fn start(
 
 /// Decodes the body. Bytes behind it are passed over, as in Kafka: librdkafka sends
 /// some behind Metadata and ListOffsets requests.
-fn body<M: Message>(reader: &mut Reader, asked: Asked) -> Result<M, BadRequest> {
-    Ok(M::decode_prefix(reader, asked.api_version)?)
+fn body<M: Message>(
+    reader: &mut Reader,
+    asked: Asked,
+    decoded: &mut Option<Permit>,
+) -> Result<M, BadRequest> {
+    let request = M::decode_prefix(reader, asked.api_version)?;
+    if let Some(permit) = decoded {
+        permit.shrink_to(reader.decoded_bytes() as u64);
+    }
+    Ok(request)
 }
 
 fn barrier(work: impl Future<Output = Result<Answer, BadRequest>> + 'static) -> Started {

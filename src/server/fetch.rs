@@ -8,11 +8,55 @@ use crate::protocol::messages::{
     FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData,
 };
 use crate::protocol::{ErrorCode, Records};
-use crate::shard::{FetchPart, FetchPlan, PartitionKey, Shard};
+use crate::runtime::local::{oneshot, OneshotReceiver, OneshotSender};
+use crate::shard::{FetchPart, FetchPlan, Hurry, PartitionKey, Shard};
+use std::cell::RefCell;
 use std::time::Duration;
 
+/// The fetches of one connection get memory for their answers in the order of the
+/// requests. Otherwise a later one could hold the memory that an earlier one waits
+/// for, and could not be sent before it.
+#[derive(Default)]
+pub(super) struct Turns {
+    last: RefCell<Option<OneshotReceiver<()>>>,
+}
+
+/// One fetch's place among its connection's.
+pub(super) struct Turn {
+    before: Option<OneshotReceiver<()>>,
+    /// Dropped when the next one may go on.
+    _after: OneshotSender<()>,
+}
+
+impl Turns {
+    /// Takes the place after all that were taken.
+    pub fn next(&self) -> Turn {
+        let (after, next) = oneshot();
+        Turn {
+            before: self.last.borrow_mut().replace(next),
+            _after: after,
+        }
+    }
+}
+
+impl Turn {
+    async fn come(&mut self) {
+        if let Some(before) = self.before.take() {
+            // Resolves when the turn before it is dropped; nothing is ever sent.
+            before.await;
+        }
+    }
+}
+
 /// Reads and answers; `None` closes the connection.
-pub(super) async fn run(shard: Shard, asked: Asked, request: FetchRequest) -> Option<Answer> {
+pub(super) async fn run(
+    shard: Shard,
+    asked: Asked,
+    request: FetchRequest,
+    mut turn: Turn,
+    hurry: Hurry,
+) -> Option<Answer> {
+    turn.come().await;
     if let Some(code) = refusal(&request) {
         return encode(
             asked,
@@ -31,19 +75,21 @@ pub(super) async fn run(shard: Shard, asked: Asked, request: FetchRequest) -> Op
     let wait_ms = if unknown {
         0
     } else {
-        request.max_wait_ms.max(0)
+        // A connection that waits looks idle to the network between, too.
+        u64::from(request.max_wait_ms.max(0) as u32).min(shard.config().connections_max_idle_ms)
     };
     let plan = FetchPlan {
         parts,
         bytes_max: clamp(request.max_bytes).min(shard.config().fetch_max_bytes as usize),
         bytes_min: clamp(request.min_bytes),
-        wait_max: Duration::from_millis(wait_ms as u64),
+        wait_max: Duration::from_millis(wait_ms),
         reader: match request.isolation_level {
             0 => Reader::Consumer,
             _ => Reader::ReadCommitted,
         },
+        hurry,
     };
-    let fetched = shard.fetch(plan).await;
+    let fetched = shard.fetch(plan).await?;
     let mut bytes = 0;
     for ((topic, partition), outcome) in places.into_iter().zip(fetched.outcomes) {
         let answer = &mut response.responses[topic].partitions[partition];
@@ -128,7 +174,6 @@ fn plan_of(
             topic: topic.topic.clone(),
             topic_id: topic.topic_id,
             partitions,
-            ..Default::default()
         });
     }
     (response, parts, places)

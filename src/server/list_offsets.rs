@@ -57,7 +57,6 @@ pub(super) async fn run(
         response.topics.push(ListOffsetsTopicResponse {
             name: topic.name.clone(),
             partitions,
-            ..Default::default()
         });
     }
     for ((topic, partition), result) in places.into_iter().zip(shard.list_offsets(parts).await) {

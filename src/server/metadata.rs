@@ -54,6 +54,8 @@ enum Wanted {
     Some {
         names: BTreeSet<String>,
         ids: BTreeSet<Uuid>,
+        /// A topic was named by neither; ids are known from version 12 on.
+        unnamed: bool,
     },
 }
 
@@ -67,17 +69,23 @@ impl Wanted {
         }
         let mut names = BTreeSet::new();
         let mut ids = BTreeSet::new();
+        let mut unnamed = false;
         for topic in topics {
             match &topic.name {
                 Some(name) => {
                     names.insert(name.to_string());
                 }
+                None if version < 12 || topic.topic_id.is_nil() => unnamed = true,
                 None => {
                     ids.insert(topic.topic_id);
                 }
             }
         }
-        Wanted::Some { names, ids }
+        Wanted::Some {
+            names,
+            ids,
+            unnamed,
+        }
     }
 
     fn topics(
@@ -85,9 +93,13 @@ impl Wanted {
         image: &Image,
         faults: &BTreeMap<String, ErrorCode>,
     ) -> Vec<MetadataResponseTopic> {
-        let (names, ids) = match self {
+        let (names, ids, unnamed) = match self {
             Wanted::All => return image.topics().map(|topic| known(topic)).collect(),
-            Wanted::Some { names, ids } => (names, ids),
+            Wanted::Some {
+                names,
+                ids,
+                unnamed,
+            } => (names, ids, *unnamed),
         };
         let by_name = names.iter().map(|name| match image.topic(name) {
             Some(topic) => known(topic),
@@ -104,7 +116,11 @@ impl Wanted {
             Some(topic) => known(topic),
             None => unknown(None, *id, ErrorCode::UnknownTopicId),
         });
-        by_name.chain(by_id).collect()
+        let refused = unnamed.then(|| {
+            // Below version 12 the answer's name can't be null.
+            unknown(Some(Str::from("")), Uuid::nil(), ErrorCode::InvalidRequest)
+        });
+        by_name.chain(by_id).chain(refused).collect()
     }
 }
 

@@ -14,6 +14,11 @@ mod metadata;
 mod produce;
 mod registry;
 mod respond;
+mod run;
 mod topics;
 
-pub use broker::{start, Broker, Ready, ServeError};
+#[cfg(test)]
+mod sim_tests;
+
+pub use broker::{start, Broker};
+pub use run::{Ready, ServeError};

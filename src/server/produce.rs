@@ -75,7 +75,6 @@ pub(super) async fn start(
             name: topic.name,
             topic_id: topic.topic_id,
             partition_responses,
-            ..Default::default()
         });
     }
     let timeout = Duration::from_millis(request.timeout_ms.max(0) as u64);
@@ -144,7 +143,6 @@ fn refuse_all(request: &ProduceRequest, code: ErrorCode) -> ProduceResponse {
                     .iter()
                     .map(|partition| refused(partition.index, code, None))
                     .collect(),
-                ..Default::default()
             })
             .collect(),
         ..Default::default()

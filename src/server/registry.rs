@@ -2,13 +2,14 @@
 //! memory that others wait for, or which have been silent for too long.
 
 use super::connection;
+use super::fetch::Turns;
 use crate::runtime::local::Event;
 use crate::runtime::{Accepted, ConnCloser, Mono, Queue, Rt};
-use crate::shard::{ConnectionHost, Shard};
+use crate::shard::{ConnectionHost, Hurry, Shard};
 use futures_lite::future::or;
 use futures_lite::FutureExt;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -24,6 +25,10 @@ const DRAIN_MAX: Duration = Duration::from_secs(5);
 const SWEEP: Duration = Duration::from_secs(1);
 /// A slow transfer is judged only after this time.
 const GRACE: Duration = Duration::from_secs(10);
+/// Lines about peers' faults that one shard logs in a span.
+const LOG_LINES_MAX: u32 = 10;
+/// The span.
+const LOG_SPAN: Duration = Duration::from_secs(10);
 
 /// What the sweep knows of one connection.
 pub(super) struct Open {
@@ -45,6 +50,38 @@ pub(super) struct Open {
     pub draining: Cell<bool>,
     /// The reader waits for a frame's first byte; it may be closed at once.
     pub between_frames: Cell<bool>,
+    /// The order in which fetches get memory for their answers.
+    pub fetch_turns: Turns,
+    /// Set when no long poll of this connection may go on.
+    pub hurry: Hurry,
+    pub log_limit: Rc<LogLimit>,
+}
+
+/// Bounds what peers can make this shard log: a scanner must not fill the disk.
+#[derive(Default)]
+pub(super) struct LogLimit {
+    since: Cell<Option<Mono>>,
+    lines: Cell<u32>,
+}
+
+impl LogLimit {
+    /// True if a line about a peer's fault may be logged now.
+    pub fn allows(&self, now: Mono) -> bool {
+        let over = self
+            .since
+            .get()
+            .is_none_or(|since| now.since(since) >= LOG_SPAN);
+        if over {
+            let left_out = self.lines.get().saturating_sub(LOG_LINES_MAX);
+            if left_out > 0 {
+                tracing::warn!(left_out, "more connections were closed for bad requests");
+            }
+            self.since.set(Some(now));
+            self.lines.set(0);
+        }
+        self.lines.set(self.lines.get().saturating_add(1));
+        self.lines.get() <= LOG_LINES_MAX
+    }
 }
 
 /// Bytes on their way.
@@ -58,8 +95,9 @@ pub(super) struct Transfer {
 /// The connections of one shard.
 pub(super) struct Registry {
     next: Cell<u64>,
-    open: RefCell<HashMap<u64, Rc<Open>>>,
+    open: RefCell<BTreeMap<u64, Rc<Open>>>,
     gone: Event,
+    log_limit: Rc<LogLimit>,
     /// The acceptor's view of this shard's load.
     load: Arc<AtomicUsize>,
 }
@@ -68,8 +106,9 @@ impl Registry {
     pub fn new(shard: &Shard, load: Arc<AtomicUsize>) -> Rc<Registry> {
         let registry = Rc::new(Registry {
             next: Cell::new(0),
-            open: RefCell::new(HashMap::new()),
+            open: RefCell::new(BTreeMap::new()),
             gone: Event::new(),
+            log_limit: Rc::default(),
             load,
         });
         let sweeper = registry.clone();
@@ -126,6 +165,7 @@ impl Open {
     /// The writing side has ended.
     pub fn writer_ended(&self) {
         self.writer_gone.set(true);
+        self.hurry.set();
         self.answered.notify_all();
         self.close();
     }
@@ -196,6 +236,9 @@ impl ConnectionHost for Host {
             answered: Event::new(),
             draining: Cell::new(shard.is_stopping()),
             between_frames: Cell::new(true),
+            fetch_turns: Turns::default(),
+            hurry: Hurry::default(),
+            log_limit: registry.log_limit.clone(),
         });
         registry.open.borrow_mut().insert(id, open.clone());
         shard.counters().connections.add(1);

@@ -133,7 +133,6 @@ pub(super) async fn delete(
                     topic_id,
                     error_code: fault.code.code(),
                     error_message: Some(Str::from(fault.message)),
-                    ..Default::default()
                 }
             }
         })

@@ -7,7 +7,9 @@
 use super::messages::{CheckpointLine, PartitionKey, Request};
 use super::partitions::Named;
 use super::Shard;
+use crate::partition::PartitionState;
 use crate::runtime::{Mono, Queue};
+use crate::storage::CheckpointError;
 use futures_lite::future::or;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,7 +21,10 @@ const TICK: Duration = Duration::from_secs(1);
 struct Sent {
     recovery_point: i64,
     high_watermark: i64,
+    /// The last try.
     checkpointed_at: Mono,
+    /// It failed: the next try waits for the interval.
+    failed: bool,
 }
 
 pub(super) fn start(shard: &Shard) {
@@ -69,22 +74,33 @@ async fn line_of(
     let now = shard.rt().now();
     let numbers = named.partition.numbers();
     let last = sent.entry(named.key).or_insert(Sent {
-        recovery_point: numbers.flushed_offset,
-        high_watermark: numbers.high_watermark,
+        recovery_point: named.recovery_point,
+        high_watermark: named.high_watermark,
         checkpointed_at: now,
+        failed: false,
     });
     let interval = Duration::from_millis(shard.config().log_flush_offset_checkpoint_interval_ms);
-    let old =
-        numbers.flushed_offset > last.recovery_point && now.since(last.checkpointed_at) >= interval;
-    let recovery_point = if old || named.partition.checkpoint_is_due() {
-        match named.partition.checkpoint().await {
+    let waited = now.since(last.checkpointed_at) >= interval;
+    let wanted = match last.failed {
+        true => waited,
+        false => {
+            named.partition.checkpoint_is_due()
+                || (waited && numbers.flushed_offset > last.recovery_point)
+        }
+    };
+    let recovery_point = if wanted && named.partition.state() == PartitionState::Online {
+        last.checkpointed_at = now;
+        let outcome = named.partition.checkpoint().await;
+        last.failed = outcome.is_err();
+        match outcome {
             Ok(point) => {
                 last.recovery_point = point;
-                last.checkpointed_at = now;
                 Some(point)
             }
+            // It was closed or deleted meanwhile.
+            Err(CheckpointError::Closed) => None,
             Err(error) => {
-                tracing::error!(partition = %named.name(), %error, "checkpoint failed; a restart would re-read more");
+                tracing::error!(partition = %named.name(), %error, "checkpoint failed; until one succeeds a restart re-reads more");
                 None
             }
         }

@@ -7,8 +7,9 @@
 use super::messages::{CheckpointLine, LoadOrder, LoadSummary, PartitionKey, Reply, Request};
 use super::Seat;
 use crate::config::BrokerConfig;
-use crate::controller::{Controller, ControllerError, ControllerOptions};
+use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
+use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Accepted, IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
 use crate::storage::{DataDir, DataDirError, StartKind, Storage, StorageLimits};
@@ -66,6 +67,8 @@ struct Inner {
     recovery_points_dirty: Cell<bool>,
     high_watermarks_dirty: Cell<bool>,
     log_starts_dirty: Cell<bool>,
+    /// The metadata log's recovery point as the file has it.
+    metadata_point: Cell<Option<i64>>,
     stopping: Cell<bool>,
     writing: Budget,
     failed: Event,
@@ -118,9 +121,11 @@ impl Control {
             change: Budget::new(1),
             lines: RefCell::new(lines),
             lines_changed: Event::new(),
-            recovery_points_dirty: Cell::new(false),
-            high_watermarks_dirty: Cell::new(false),
-            log_starts_dirty: Cell::new(false),
+            // The files may still name topics that were deleted just before a crash.
+            recovery_points_dirty: Cell::new(true),
+            high_watermarks_dirty: Cell::new(true),
+            log_starts_dirty: Cell::new(true),
+            metadata_point: Cell::new(None),
             stopping: Cell::new(false),
             writing: Budget::new(1),
             failed: Event::new(),
@@ -154,8 +159,11 @@ impl Control {
         });
     }
 
-    /// Lets every shard load its partitions, all at the same time.
+    /// Lets every shard load its partitions, all at the same time. Before that, the
+    /// lines of topics that no longer exist leave the checkpoint files: a crash may
+    /// have kept them there, and a later topic of that name must not inherit them.
     pub async fn load_shards(&self) -> Result<LoadSummary, ControlError> {
+        self.write_all().await?;
         let image = self.0.controller.image();
         let lines: Vec<CheckpointLine> = self.0.lines.borrow().values().cloned().collect();
         let orders = (0..self.0.shards).map(|shard| {
@@ -214,6 +222,9 @@ impl Control {
         let closed = self
             .call_each((0..self.0.shards).map(|_| Request::Close).collect())
             .await?;
+        // These are the last lines: one that a shard sent before is older.
+        self.0.stopping.set(true);
+        self.0.lines_changed.notify_all();
         let mut failed = Vec::new();
         for reply in closed {
             if let Reply::Closed(summary) = reply {
@@ -226,10 +237,8 @@ impl Control {
                 );
             }
         }
-        let metadata_point = self.0.controller.close().await?;
-        self.0.stopping.set(true);
-        self.0.lines_changed.notify_all();
-        self.write_all(Some(metadata_point)).await?;
+        self.0.controller.close().await?;
+        self.write_all().await?;
         if let Some(reason) = self.0.failure.borrow().clone() {
             failed.push(reason);
         }
@@ -298,16 +307,20 @@ impl Control {
                     .create_topics(topics, validate_only)
                     .await;
                 control.carry(delta).await;
+                control.fail_if_stored_nothing(&results);
                 reply.send(Reply::TopicsCreated(results));
             }),
             Request::DeleteTopics(topics) => self.0.rt.spawn(Queue::Latency, async move {
                 let _change = control.0.change.acquire(1).await;
                 let (results, delta) = control.0.controller.delete_topics(topics).await;
                 control.carry(delta).await;
+                control.fail_if_stored_nothing(&results);
                 reply.send(Reply::TopicsDeleted(results));
             }),
             Request::Checkpointed(lines) => {
-                self.merge(lines);
+                if !self.0.stopping.get() {
+                    self.merge(lines);
+                }
                 reply.send(Reply::Done);
             }
             Request::DataDirFailed(reason) => {
@@ -349,6 +362,8 @@ impl Control {
             })
             .collect();
         if deleted.is_empty() {
+            // The metadata log has grown, and may have checkpointed itself.
+            self.0.lines_changed.notify_all();
             return;
         }
         self.0
@@ -356,7 +371,7 @@ impl Control {
             .borrow_mut()
             .retain(|_, line| !deleted.contains(&line.key.topic_id));
         self.all_dirty();
-        if let Err(error) = self.write_all(None).await {
+        if let Err(error) = self.write_all().await {
             self.fail(error.to_string());
         }
     }
@@ -406,9 +421,14 @@ impl Control {
     }
 
     fn dirty(&self) -> bool {
-        self.0.recovery_points_dirty.get()
+        self.recovery_points_dirty()
             || self.0.high_watermarks_dirty.get()
             || self.0.log_starts_dirty.get()
+    }
+
+    fn recovery_points_dirty(&self) -> bool {
+        self.0.recovery_points_dirty.get()
+            || self.0.metadata_point.get() != Some(self.0.controller.recovery_point())
     }
 
     async fn write_checkpoints(&self) {
@@ -420,7 +440,7 @@ impl Control {
             if self.0.stopping.get() {
                 return;
             }
-            if let Err(error) = self.write_all(None).await {
+            if let Err(error) = self.write_all().await {
                 self.fail(error.to_string());
                 return;
             }
@@ -429,7 +449,7 @@ impl Control {
     }
 
     /// Writes the files that have changed. One write at a time.
-    async fn write_all(&self, metadata_point: Option<i64>) -> Result<(), ControlError> {
+    async fn write_all(&self) -> Result<(), ControlError> {
         let _writing = self.0.writing.acquire(1).await;
         let data_dir = &self.0.data_dir;
         let column = |pick: fn(&CheckpointLine) -> Option<i64>| -> BTreeMap<(String, i32), i64> {
@@ -440,12 +460,14 @@ impl Control {
                 .filter_map(|(name, line)| pick(line).map(|value| (name.clone(), value)))
                 .collect()
         };
-        if self.0.recovery_points_dirty.replace(false) || metadata_point.is_some() {
+        if self.recovery_points_dirty() {
+            self.0.recovery_points_dirty.set(false);
             let mut points = column(|line| line.recovery_point);
-            if let Some(point) = metadata_point {
-                points.insert((METADATA_TOPIC.to_string(), 0), point);
-            }
+            // Without it every start after a crash would re-read the whole log.
+            let point = self.0.controller.recovery_point();
+            points.insert((METADATA_TOPIC.to_string(), 0), point);
             data_dir.write_recovery_points(&points).await?;
+            self.0.metadata_point.set(Some(point));
         }
         if self.0.high_watermarks_dirty.replace(false) {
             data_dir
@@ -458,6 +480,15 @@ impl Control {
                 .await?;
         }
         Ok(())
+    }
+
+    /// A controller that could not write its log refuses every change until a restart,
+    /// so the broker does not go on without it.
+    fn fail_if_stored_nothing<T>(&self, results: &[Result<T, ControllerFault>]) {
+        let fault = results.iter().find_map(|result| result.as_ref().err());
+        if let Some(fault) = fault.filter(|f| f.code == ErrorCode::KafkaStorageError) {
+            self.fail(fault.message.clone());
+        }
     }
 
     fn fail(&self, reason: String) {

@@ -8,11 +8,13 @@ use super::messages::{FetchOrder, FetchPart, Reply, Request};
 use super::Shard;
 use crate::partition::{FetchOutcome, FetchSpec, Reader};
 use crate::protocol::ErrorCode;
-use crate::runtime::local::Permit;
-use futures_lite::future::poll_once;
+use crate::runtime::local::{Event, Listen, Permit};
+use futures_lite::future::{or, poll_once};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// What a fetch request asks for.
@@ -27,6 +29,31 @@ pub struct FetchPlan {
     pub wait_max: Duration,
     /// Who reads.
     pub reader: Reader,
+    /// Ends the wait early.
+    pub hurry: Hurry,
+}
+
+/// Says that nobody wants to wait any longer: what is there is the answer. Cheap to
+/// clone; once set it stays.
+#[derive(Clone, Default)]
+pub struct Hurry(Rc<(Cell<bool>, Event)>);
+
+impl Hurry {
+    /// Ends all waits.
+    pub fn set(&self) {
+        self.0 .0.set(true);
+        self.0 .1.notify_all();
+    }
+
+    /// True once set.
+    pub fn is_set(&self) -> bool {
+        self.0 .0.get()
+    }
+
+    /// Resolves when it is set after this call.
+    pub(super) fn listen(&self) -> Listen {
+        self.0 .1.listen()
+    }
 }
 
 /// The answer, with the memory that it is charged to until it is sent.
@@ -38,8 +65,9 @@ pub struct Fetched {
 }
 
 impl Shard {
-    /// Reads, waiting for `bytes_min` as long as the plan allows.
-    pub async fn fetch(&self, plan: FetchPlan) -> Fetched {
+    /// Reads, waiting for `bytes_min` as long as the plan allows. `None` if there was
+    /// no memory for the answer until nobody waited for it any more.
+    pub async fn fetch(&self, plan: FetchPlan) -> Option<Fetched> {
         let deadline = self.rt().now() + plan.wait_max;
         let mut bytes_max = plan.bytes_max;
         loop {
@@ -51,21 +79,31 @@ impl Shard {
                 && !failed
                 && !plan.parts.is_empty()
                 && !left.is_zero()
-                && !self.is_stopping();
+                && !self.is_stopping()
+                && !plan.hurry.is_set();
             if !wait {
                 match self.memory().try_response(bytes) {
-                    Some(charge) => return Fetched { outcomes, charge },
+                    Some(charge) => return Some(Fetched { outcomes, charge }),
                     None => {
                         // Let go of the slices while waiting for memory, then read
                         // again, no more than what was granted.
                         drop(outcomes);
-                        let granted = self.memory().response(bytes).await;
+                        let hurry = plan.hurry.listen();
+                        if plan.hurry.is_set() {
+                            return None;
+                        }
+                        let granted = async { Some(self.memory().response(bytes).await) };
+                        let given_up = async {
+                            hurry.await;
+                            None
+                        };
+                        let granted = or(granted, given_up).await?;
                         bytes_max = (granted.amount() as usize).max(1);
                         let outcomes = self.read_all(&plan, bytes_max).await;
-                        return Fetched {
+                        return Some(Fetched {
                             outcomes,
                             charge: granted,
-                        };
+                        });
                     }
                 }
             }
@@ -79,7 +117,7 @@ impl Shard {
                 })
                 .collect();
             drop(outcomes);
-            self.wait_for_bounds(seen, left).await;
+            self.wait_for_bounds(seen, deadline, &plan.hurry).await;
         }
     }
 

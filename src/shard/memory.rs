@@ -14,6 +14,7 @@ pub const SMALL_FRAME_BYTES: usize = 64 * 1024;
 pub struct Memory {
     small: Budget,
     large: Budget,
+    decoded: Budget,
     responses: Budget,
     frame_bytes_max: usize,
 }
@@ -29,6 +30,7 @@ impl Memory {
         Memory {
             small: Budget::new(small),
             large: Budget::new(large),
+            decoded: Budget::new(request_bytes.max(1)),
             responses: Budget::new(response_bytes.max(1)),
             frame_bytes_max,
         }
@@ -47,6 +49,18 @@ impl Memory {
         } else {
             self.large.acquire(len as u64).await
         }
+    }
+
+    /// Waits for the memory that decoding a frame of `len` bytes may take: up to
+    /// `decoded_bytes_max`. Shrink it to what was taken. Small frames need none: their
+    /// share bounds what they hold when decoded as well. No frame waits for more than
+    /// half of the budget, so that one does not wait for every long poll to end.
+    pub async fn decoding(&self, len: usize, decoded_bytes_max: usize) -> Option<Permit> {
+        if len <= SMALL_FRAME_BYTES {
+            return None;
+        }
+        let bytes = (decoded_bytes_max as u64).min(self.decoded.total().div_ceil(2));
+        Some(self.decoded.acquire(bytes).await)
     }
 
     /// True if another frame of that size class waits for memory.
@@ -89,6 +103,21 @@ mod tests {
         let small = futures_lite::future::block_on(memory.frame(1000));
         assert_eq!(small.amount(), 1000);
         assert!(!memory.frames_wait(7 << 20));
+    }
+
+    #[test]
+    fn decoding_reserves_the_most_and_keeps_what_was_taken() {
+        use futures_lite::future::{block_on, poll_once};
+        let memory = Memory::new(8 << 20, 1 << 20, 1 << 20);
+        assert!(block_on(memory.decoding(SMALL_FRAME_BYTES, 1 << 20)).is_none());
+        let mut first = block_on(memory.decoding(1 << 20, 17 << 20)).expect("it is large");
+        assert_eq!(first.amount(), 4 << 20);
+        let second = block_on(memory.decoding(1 << 20, 3 << 20)).expect("it is large");
+        let mut third = Box::pin(memory.decoding(1 << 20, 2 << 20));
+        assert!(block_on(poll_once(&mut third)).is_none());
+        first.shrink_to(1 << 20);
+        assert!(block_on(poll_once(&mut third)).is_some());
+        drop(second);
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod produce;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
-pub use fetch::{FetchPlan, Fetched};
+pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{

@@ -46,6 +46,8 @@ enum OpenError {
     Load(#[from] LoadError),
     #[error("{path} is gone, and with it what was flushed up to offset {flushed}; restore it, or delete the topic")]
     DirectoryLost { path: String, flushed: i64 },
+    #[error("{path} has lost its partition.metadata, although records were flushed there up to offset {flushed}; restore that file, or delete the topic")]
+    IdLost { path: String, flushed: i64 },
 }
 
 /// A partition with the name that checkpoint files use.
@@ -54,6 +56,10 @@ pub(super) struct Named {
     pub key: PartitionKey,
     pub topic: Arc<str>,
     pub partition: Partition,
+    /// What the checkpoint files held when it was opened; 0 if nothing.
+    pub recovery_point: i64,
+    /// The same.
+    pub high_watermark: i64,
 }
 
 impl Named {
@@ -73,16 +79,20 @@ impl Partitions {
         }
     }
 
-    /// All that are online, for background work.
+    /// All that are online, for background work. Sorted, so that the work is the same
+    /// in every run of the simulator.
     pub fn all_online(&self) -> Vec<Named> {
-        self.slots
+        let mut online: Vec<Named> = self
+            .slots
             .borrow()
             .values()
             .filter_map(|slot| match slot {
                 Slot::Online(named) => Some(named.clone()),
                 Slot::Offline { .. } => None,
             })
-            .collect()
+            .collect();
+        online.sort_unstable_by_key(|named| named.key);
+        online
     }
 
     /// Those that are offline, with the reason to give at a stop.
@@ -227,6 +237,14 @@ impl Shard {
         key: PartitionKey,
         load: PartitionLoad,
     ) -> Result<LoadReport, String> {
+        let (recovery_point, high_watermark) = match load {
+            PartitionLoad::Open {
+                recovery_point,
+                high_watermark,
+                ..
+            } => (recovery_point.unwrap_or(0), high_watermark.unwrap_or(0)),
+            PartitionLoad::Create => (0, 0),
+        };
         let opened = self.try_open(topic, key, load).await;
         let (slot, result) = match opened {
             Ok((partition, report)) => {
@@ -234,6 +252,8 @@ impl Shard {
                     key,
                     topic: topic.name.clone(),
                     partition,
+                    recovery_point,
+                    high_watermark,
                 };
                 (Slot::Online(named), Ok(report))
             }
@@ -295,25 +315,30 @@ impl Shard {
     ) -> Result<(Dir, PartitionLoad), OpenError> {
         let data_dir = self.0.partitions.data_dir();
         let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
+        let path = || dir.path().display().to_string();
+        let flushed = match load {
+            PartitionLoad::Open { recovery_point, .. } => recovery_point.unwrap_or(0),
+            PartitionLoad::Create => 0,
+        };
         if dir.exists().await? {
             match partition_dir::read_topic_id(&dir).await? {
                 Some(found) if found == topic_id => return Ok((dir, load)),
                 // Of a deleted topic of the same name, whose removal was cut short.
                 Some(_) => self.remove_directory(name).await?,
+                None if flushed > 0 => {
+                    return Err(OpenError::IdLost {
+                        path: path(),
+                        flushed,
+                    })
+                }
                 // Its creation was cut short.
                 None => {}
             }
-        } else if let PartitionLoad::Open {
-            recovery_point: Some(flushed),
-            ..
-        } = load
-        {
-            if flushed > 0 {
-                return Err(OpenError::DirectoryLost {
-                    path: dir.path().display().to_string(),
-                    flushed,
-                });
-            }
+        } else if flushed > 0 {
+            return Err(OpenError::DirectoryLost {
+                path: path(),
+                flushed,
+            });
         }
         let dir = partition_dir::create(self.rt(), &data_dir, name, topic_id).await?;
         Ok((dir, PartitionLoad::Create))

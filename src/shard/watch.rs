@@ -4,17 +4,17 @@
 //! second, so a bound that moves in between is not missed: it answers `Moved` at
 //! once. Nothing here holds a credit of the mesh while it waits.
 
+use super::fetch::Hurry;
 use super::messages::{PartitionKey, Reply, Request, WatchOrder};
 use super::Shard;
 use crate::runtime::local::{Event, Listen};
-use crate::runtime::Queue;
+use crate::runtime::{Mono, Queue};
 use futures_lite::future::or;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 /// Both ends of this shard's watches.
 #[derive(Default)]
@@ -47,14 +47,17 @@ impl Future for Any {
 
 impl Shard {
     /// Waits until the visible bound of one of these partitions passes what was
-    /// seen, until `wait_max` is over, or until the shard is stopped.
+    /// seen, until the deadline, until the shard is stopped, or until nobody wants to
+    /// wait any longer.
     pub(super) async fn wait_for_bounds(
         &self,
         parts: Vec<(PartitionKey, i64)>,
-        wait_max: Duration,
+        deadline: Mono,
+        hurry: &Hurry,
     ) {
         let stop = self.stop_event().listen();
-        if self.is_stopping() {
+        let hurried = hurry.listen();
+        if self.is_stopping() || hurry.is_set() {
             return;
         }
         let watch = self.0.watches.next.get();
@@ -62,7 +65,7 @@ impl Shard {
         let noticed = Event::new();
         let notice = noticed.listen();
         self.0.watches.asked.borrow_mut().insert(watch, noticed);
-        let mut listens = vec![stop, notice];
+        let mut listens = vec![stop, hurried, notice];
         let mut peers = Vec::new();
         let mut moved = false;
         for (owner, _, parts) in self.by_owner(parts, |part| part.0) {
@@ -72,7 +75,7 @@ impl Shard {
                 let order = WatchOrder {
                     watch,
                     parts,
-                    wait_max,
+                    wait_max: deadline.since(self.rt().now()),
                 };
                 peers.push(owner);
                 !matches!(
@@ -85,7 +88,8 @@ impl Shard {
             }
         }
         if !moved {
-            or(Any(listens), self.rt().sleep(wait_max)).await;
+            let left = deadline.since(self.rt().now());
+            or(Any(listens), self.rt().sleep(left)).await;
         }
         self.0.watches.asked.borrow_mut().remove(&watch);
         for peer in peers {

@@ -242,7 +242,8 @@ fn given_bad_topics_then_each_gets_kafkas_code() {
     let broker = start(dir.path());
     with(broker.addr(), move |c| async move {
         let long = "x".repeat(250);
-        let cases: [(&str, i32, &[(&str, &str)], i16); 9] = [
+        type Case<'a> = (&'a str, i32, &'a [(&'a str, &'a str)], i16);
+        let cases: [Case<'_>; 9] = [
             ("", 1, &[], 17),
             ("..", 1, &[], 17),
             ("a/b", 1, &[], 17),

@@ -51,6 +51,20 @@ pub async fn create_topic(
     response.topics.remove(0)
 }
 
+pub async fn delete_topic(connection: &BrokerConnection, topic: &str) {
+    let request = DeleteTopicsRequest {
+        topic_names: vec![text(topic)],
+        timeout_ms: 30_000,
+        ..Default::default()
+    };
+    let wait = connection
+        .start_as(&request, 5)
+        .await
+        .expect("the request is sent");
+    let response = wait.await.expect("an answer");
+    assert_eq!(response.responses[0].error_code, 0);
+}
+
 /// Produces by topic id, as the newest version has it, and insists on success.
 pub async fn produce_ok(
     connection: &BrokerConnection,
@@ -151,7 +165,24 @@ pub async fn fetch(
     max_wait_ms: i32,
     max_bytes: i32,
 ) -> PartitionData {
-    let request = FetchRequest {
+    let request = fetch_request(topic, partition, offset, max_wait_ms, max_bytes);
+    let wait = connection
+        .start_as(&request, 12)
+        .await
+        .expect("the request is sent");
+    let mut response = wait.await.expect("an answer");
+    assert_eq!(response.error_code, 0);
+    response.responses.remove(0).partitions.remove(0)
+}
+
+pub fn fetch_request(
+    topic: &str,
+    partition: i32,
+    offset: i64,
+    max_wait_ms: i32,
+    max_bytes: i32,
+) -> FetchRequest {
+    FetchRequest {
         max_wait_ms,
         min_bytes: 1,
         max_bytes,
@@ -167,14 +198,7 @@ pub async fn fetch(
             ..Default::default()
         }],
         ..Default::default()
-    };
-    let wait = connection
-        .start_as(&request, 12)
-        .await
-        .expect("the request is sent");
-    let mut response = wait.await.expect("an answer");
-    assert_eq!(response.error_code, 0);
-    response.responses.remove(0).partitions.remove(0)
+    }
 }
 
 /// ListOffsets: -1 is the latest, -2 the earliest, or a time.
@@ -192,9 +216,7 @@ pub async fn list_offset(
                 partition_index: partition,
                 current_leader_epoch: -1,
                 timestamp,
-                ..Default::default()
             }],
-            ..Default::default()
         }],
         ..Default::default()
     };

@@ -38,6 +38,31 @@ fn given_sigkill_then_there_is_no_marker_and_the_next_start_recovers() {
 }
 
 #[test]
+fn given_sigterm_while_partitions_load_then_it_ends_at_once_without_the_marker() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).shards(1).start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "many", 600, &[]).await;
+        produce_ok(&c, "many", 0, batch_of("x")).await;
+    });
+    broker.kill();
+    let (status, stderr) = launch(dir.path()).shards(1).end_while_loading("TERM");
+    assert!(
+        stderr.contains("while partitions were being loaded"),
+        "{stderr}"
+    );
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(!dir.path().join(MARKER).exists());
+    let broker = launch(dir.path()).start();
+    let records = with(broker.addr(), move |c| async move {
+        fetch_all(&c, "many", 0, 0).await
+    });
+    assert_eq!(records, [(0, "x".to_string())]);
+    let stderr = broker.stop();
+    assert!(stderr.contains("unclean stop"), "{stderr}");
+}
+
+#[test]
 fn given_a_running_broker_when_another_starts_on_its_directory_then_it_is_refused() {
     let dir = data_dir();
     let broker = launch(dir.path()).start();

@@ -9,6 +9,7 @@ mod files;
 mod lifecycle;
 mod recovery;
 mod semantics;
+mod waiting;
 
 use broker::Launch;
 

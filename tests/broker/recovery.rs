@@ -1,6 +1,9 @@
 //! What a crash leaves on disk, and what the next start makes of it.
 
-use super::client::{batch_at, batch_of, create_topic, fetch_all, list_offset, produce_ok, with};
+use super::client::{
+    batch_at, batch_of, create_topic, delete_topic, fetch_all, list_offset, produce, produce_ok,
+    with,
+};
 use super::files::{active_log, end_of_batches, files_of, len_of, scribble, set_len};
 use super::{data_dir, launch};
 use std::path::Path;
@@ -218,4 +221,84 @@ fn given_corrupt_indexes_after_any_stop_then_every_offset_and_time_is_found() {
         });
         broker.stop();
     }
+}
+
+#[test]
+fn given_a_lost_topic_id_then_the_partition_is_offline_and_its_records_stay() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "kept", 1, &[]).await;
+        produce_ok(&c, "kept", 0, batch_of("x")).await;
+    });
+    broker.stop();
+    let id = dir.path().join("kept-0/partition.metadata");
+    let saved = std::fs::read(&id).expect("the file is there");
+    std::fs::remove_file(&id).expect("the file can be removed");
+    let broker = launch(dir.path()).start();
+    let code = with(broker.addr(), move |c| async move {
+        produce(&c, "kept", 0, -1, batch_of("y")).await.error_code
+    });
+    assert_eq!(code, 56);
+    let (status, stderr) = broker.end_by("TERM");
+    assert!(!status.success(), "no clean stop of an offline partition");
+    assert!(stderr.contains("partition.metadata"), "{stderr}");
+    std::fs::write(&id, saved).expect("the file can be restored");
+    let broker = launch(dir.path()).start();
+    let records = with(broker.addr(), move |c| async move {
+        fetch_all(&c, "kept", 0, 0).await
+    });
+    assert_eq!(records, [(0, "x".to_string())]);
+    broker.stop();
+}
+
+#[test]
+fn given_lines_of_a_deleted_topic_then_a_new_topic_of_its_name_does_not_inherit_them() {
+    let dir = data_dir();
+    launch(dir.path()).start().kill();
+    // As after a crash between a topic's deletion and the next checkpoint.
+    let points = dir.path().join(RECOVERY_POINTS);
+    std::fs::write(&points, "0\n1\ngone 0 1000\n").expect("the file can be written");
+    let broker = launch(dir.path()).start();
+    let kept = std::fs::read_to_string(&points).expect("the file is there");
+    assert!(!kept.contains("gone"), "{kept}");
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "gone", 1, &[]).await;
+    });
+    broker.kill();
+    let broker = launch(dir.path()).start();
+    let offset = with(broker.addr(), move |c| async move {
+        produce_ok(&c, "gone", 0, batch_of("new")).await
+    });
+    assert_eq!(offset, 0);
+    broker.stop();
+}
+
+#[test]
+fn given_metadata_changes_then_an_unclean_start_does_not_lose_their_recovery_point() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "t", 1, &[]).await;
+    });
+    broker.stop();
+    let points = dir.path().join(RECOVERY_POINTS);
+    let line = || -> String {
+        let text = std::fs::read_to_string(&points).expect("the file is there");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("__cluster_metadata 0 "));
+        line.unwrap_or_else(|| panic!("no line of the metadata log: {text}"))
+            .to_string()
+    };
+    let before = line();
+    assert_ne!(before, "__cluster_metadata 0 0");
+    // A deletion writes the files at once.
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), move |c| async move {
+        delete_topic(&c, "t").await
+    });
+    broker.kill();
+    assert_eq!(line(), before);
+    launch(dir.path()).start().stop();
 }

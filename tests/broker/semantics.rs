@@ -283,9 +283,7 @@ fn given_every_version_of_the_other_apis_then_each_is_answered() {
                             partition_index: 1,
                             current_leader_epoch: -1,
                             timestamp,
-                            ..Default::default()
                         }],
-                        ..Default::default()
                     }],
                     ..Default::default()
                 };

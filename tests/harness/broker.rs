@@ -69,6 +69,44 @@ impl Launch {
 
     /// Starts it on an address; what it said, if it does not start.
     pub fn try_start(&self, listener: &str) -> Result<Broker, Refused> {
+        let mut broker = self.spawn(listener);
+        let mut stdout = BufReader::new(broker.child.stdout.take().expect("stdout is piped"));
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = stdout.read_line(&mut line).expect("stdout can be read");
+            if read == 0 {
+                let (status, stderr) = broker.end();
+                return Err(Refused { status, stderr });
+            }
+            if let Some(rest) = line.trim_start().strip_prefix("listening") {
+                let addr = rest.trim().split([',', ' ']).next().unwrap_or_default();
+                broker.addr = addr.parse().expect("the banner names the address");
+                // Later lines are of no interest, but the pipe must not fill.
+                std::thread::spawn(move || {
+                    let mut rest = Vec::new();
+                    let _ = stdout.read_to_end(&mut rest);
+                });
+                return Ok(broker);
+            }
+        }
+    }
+
+    /// Starts it, sends it a signal while it loads, and waits for the end.
+    pub fn end_while_loading(&self, signal: &str) -> (ExitStatus, String) {
+        let broker = self.spawn("127.0.0.1:0");
+        let mut said = String::new();
+        while !said.contains("loading partitions") {
+            let line = broker.stderr.recv_timeout(PATIENCE);
+            said += &line.expect("it says that it loads");
+            said.push('\n');
+        }
+        let (status, stderr) = broker.end_by(signal);
+        (status, said + &stderr)
+    }
+
+    /// Starts it; it listens on no known address yet.
+    fn spawn(&self, listener: &str) -> Broker {
         let mut command = Command::new(&self.binary);
         command
             .arg("serve")
@@ -79,14 +117,20 @@ impl Launch {
         for setting in &self.settings {
             command.args(["--set", setting]);
         }
-        let mut child = command
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}", self.binary.display()));
         let (lines, stderr) = mpsc::channel();
-        let pipe = child.stderr.take().expect("stderr is piped");
+        // From here on it is waited for, whatever happens.
+        let mut broker = Broker {
+            child,
+            addr: SocketAddr::from(([0, 0, 0, 0], 0)),
+            stderr,
+        };
+        let pipe = broker.child.stderr.take().expect("stderr is piped");
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
                 if lines.send(line).is_err() {
@@ -94,33 +138,7 @@ impl Launch {
                 }
             }
         });
-        let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        let mut line = String::new();
-        loop {
-            line.clear();
-            let read = stdout.read_line(&mut line).expect("stdout can be read");
-            if read == 0 {
-                let status = child.wait().expect("the process can be waited for");
-                return Err(Refused {
-                    status,
-                    stderr: stderr.into_iter().collect::<Vec<_>>().join("\n"),
-                });
-            }
-            if let Some(rest) = line.trim_start().strip_prefix("listening") {
-                let addr = rest.trim().split([',', ' ']).next().unwrap_or_default();
-                let addr = addr.parse().expect("the banner names the address");
-                // Later lines are of no interest, but the pipe must not fill.
-                std::thread::spawn(move || {
-                    let mut rest = Vec::new();
-                    let _ = stdout.read_to_end(&mut rest);
-                });
-                return Ok(Broker {
-                    child,
-                    addr,
-                    stderr,
-                });
-            }
-        }
+        broker
     }
 }
 
@@ -167,8 +185,13 @@ impl Broker {
     }
 
     /// Sends a signal and waits for the end.
-    pub fn end_by(mut self, signal: &str) -> (ExitStatus, String) {
+    pub fn end_by(self, signal: &str) -> (ExitStatus, String) {
         self.signal(signal);
+        self.end()
+    }
+
+    /// Waits for the end, with what it said until then.
+    fn end(mut self) -> (ExitStatus, String) {
         let status = self.wait();
         let lines: Vec<String> = std::iter::from_fn(|| self.stderr.recv().ok()).collect();
         (status, lines.join("\n"))

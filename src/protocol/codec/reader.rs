@@ -34,10 +34,7 @@ pub struct Reader {
 impl Reader {
     /// A reader at the start of `frame`, with the usual budget.
     pub fn new(frame: Bytes) -> Self {
-        let budget = frame
-            .len()
-            .saturating_mul(BUDGET_FACTOR)
-            .saturating_add(BUDGET_BASE_BYTES);
+        let budget = Reader::decoded_bytes_max(frame.len());
         Self {
             end: frame.len(),
             frame,
@@ -45,6 +42,18 @@ impl Reader {
             budget,
             depth: 0,
         }
+    }
+
+    /// The most memory that a frame of `frame_bytes` may take when decoded, in bytes.
+    pub fn decoded_bytes_max(frame_bytes: usize) -> usize {
+        frame_bytes
+            .saturating_mul(BUDGET_FACTOR)
+            .saturating_add(BUDGET_BASE_BYTES)
+    }
+
+    /// The memory that what was decoded so far takes, in bytes.
+    pub fn decoded_bytes(&self) -> usize {
+        Reader::decoded_bytes_max(self.frame.len()).saturating_sub(self.budget)
     }
 
     /// Bytes that have not been read.

@@ -1,0 +1,305 @@
+//! The broker on any runtime: what the control executor and the shards do from start
+//! to end.
+//!
+//! Nothing here names a thread, a core or a signal, so the same code runs in
+//! production (`broker.rs` starts the executors) and in the simulator (its tests).
+
+use super::registry::{Host, Registry};
+use crate::config::{BrokerConfig, HostPort};
+use crate::runtime::local::oneshot;
+use crate::runtime::native::{ExecutorDied, StartError};
+use crate::runtime::{IoError, IoErrorKind, Listener, MeshError, Queue, Rt};
+use crate::shard::{Control, ControlError, ControlOptions, LoadSummary, Seat, Shard, ShardSizes};
+use crate::storage::StartKind;
+use futures_lite::future::or;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The pause after accept(2) failed, for example for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is in force once the broker serves.
+#[derive(Debug, Clone)]
+pub struct Ready {
+    /// The address that is listened on.
+    pub listen: SocketAddr,
+    /// What clients are told.
+    pub advertised: HostPort,
+    /// The settings.
+    pub config: Arc<BrokerConfig>,
+    /// The CPU of each shard; `None` for one that is not pinned.
+    pub cpus: Vec<Option<usize>>,
+    /// The sizes that each shard works within.
+    pub sizes: ShardSizes,
+    /// The cluster's id.
+    pub cluster_id: Uuid,
+    /// How the last stop was.
+    pub start: StartKind,
+    /// What loading found.
+    pub loaded: LoadSummary,
+}
+
+/// Why the broker did not start, or did not stop cleanly.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An executor could not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The data directory or the metadata log can't be used.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The listener's host name has no address.
+    #[error("listeners: {host} has no address: {detail}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        detail: String,
+    },
+    /// The address is taken, or may not be used.
+    #[error("listeners: {0}")]
+    Listen(IoError),
+    /// Listening on every address needs an address to tell to clients.
+    #[error("listening on {0}, clients need to be told a host name or address: set advertised.listeners (--advertised-listener HOST:PORT)")]
+    Advertise(SocketAddr),
+    /// SIGINT and SIGTERM could not be taken over.
+    #[error("signals can't be received: {0}")]
+    Signals(String),
+    /// An executor ended by a panic.
+    #[error(transparent)]
+    Died(#[from] ExecutorDied),
+    /// It was told to stop before its partitions were loaded.
+    #[error("stopped while partitions were being loaded: nothing is lost, but this was no clean stop, so the next start recovers again")]
+    StoppedWhileLoading,
+    /// The data directory failed while the broker ran.
+    #[error("stopped: {0}; repair the disk, then start again")]
+    Failed(String),
+}
+
+impl From<MeshError> for ServeError {
+    fn from(error: MeshError) -> ServeError {
+        ServeError::Control(ControlError::Shard(error))
+    }
+}
+
+/// What the control executor starts with.
+pub(super) struct ControlPlan {
+    pub config: BrokerConfig,
+    pub addr: SocketAddr,
+    /// The CPU of each shard.
+    pub cpus: Vec<Option<usize>>,
+    pub sizes: ShardSizes,
+    pub loads: Vec<Arc<AtomicUsize>>,
+}
+
+/// A control executor that holds the data directory and the port.
+pub(super) struct Prepared {
+    rt: Rt,
+    control: Control,
+    listener: Listener,
+    plan: ControlPlan,
+}
+
+impl Prepared {
+    /// The settings, with what clients are told filled in.
+    pub fn config(&self) -> &BrokerConfig {
+        &self.plan.config
+    }
+}
+
+/// Locks the data directory, reads the metadata log, and takes the port.
+pub(super) async fn prepare(rt: &Rt, mut plan: ControlPlan) -> Result<Prepared, ServeError> {
+    let control = Control::prepare(
+        rt,
+        &ControlOptions {
+            config: Arc::new(plan.config.clone()),
+            shards: plan.cpus.len(),
+        },
+    )
+    .await?;
+    let listener = rt.listen(plan.addr).await.map_err(ServeError::Listen)?;
+    plan.config.advertised_listener = Some(advertised(&plan.config, listener.local_addr())?);
+    Ok(Prepared {
+        rt: rt.clone(),
+        control,
+        listener,
+        plan,
+    })
+}
+
+/// Runs the control executor until `stop` resolves or the data directory fails.
+/// Whatever happens, the shards are released at the end.
+pub(super) async fn control(
+    prepared: Prepared,
+    seat: Seat,
+    stop: Pin<Box<dyn Future<Output = ()>>>,
+    on_ready: impl FnOnce(&Ready),
+) -> Result<(), ServeError> {
+    let control = prepared.control.clone();
+    control.join(seat).await;
+    let ended = load_and_serve(prepared, stop, on_ready).await;
+    control.leave().await;
+    if ended.is_ok() {
+        tracing::info!("stopped cleanly");
+    }
+    ended
+}
+
+/// Runs one shard until the control executor releases it.
+pub(super) async fn shard(
+    rt: Rt,
+    seat: Seat,
+    me: usize,
+    config: Arc<BrokerConfig>,
+    sizes: ShardSizes,
+    loads: Vec<Arc<AtomicUsize>>,
+) {
+    let load = loads[me].clone();
+    let shard = Shard::start(rt, seat, me, loads.len(), config, &sizes, |shard| {
+        Rc::new(Host(Registry::new(shard, load)))
+    })
+    .await;
+    shard.released().await;
+}
+
+async fn load_and_serve(
+    prepared: Prepared,
+    mut stop: Pin<Box<dyn Future<Output = ()>>>,
+    on_ready: impl FnOnce(&Ready),
+) -> Result<(), ServeError> {
+    let Prepared {
+        rt,
+        control,
+        listener,
+        plan,
+    } = prepared;
+    tracing::info!(start = ?control.start_kind(), "loading partitions");
+    let (tell, loaded) = oneshot();
+    let loading = control.clone();
+    // A task of its own, so that a stop need not drop I/O that is under way.
+    rt.spawn(Queue::Latency, async move {
+        // Nobody waits any more if the stop came first.
+        let _ = tell.send(loading.load_shards().await);
+    });
+    let told_to_stop = async {
+        stop.as_mut().await;
+        None
+    };
+    let Some(loaded) = or(told_to_stop, loaded).await else {
+        return Err(ServeError::StoppedWhileLoading);
+    };
+    on_ready(&Ready {
+        listen: listener.local_addr(),
+        advertised: advertised(&plan.config, listener.local_addr())?,
+        config: Arc::new(plan.config.clone()),
+        cpus: plan.cpus,
+        sizes: plan.sizes,
+        cluster_id: control.cluster_id(),
+        start: control.start_kind(),
+        loaded: loaded?,
+    });
+    let listener = Rc::new(listener);
+    let acceptor = Acceptor {
+        rt: rt.clone(),
+        control: control.clone(),
+        listener: listener.clone(),
+        loads: plan.loads,
+        connections_max: plan.config.max_connections as usize,
+    };
+    rt.spawn(Queue::Latency, async move { acceptor.run().await });
+    let told_to_stop = async {
+        stop.await;
+        None
+    };
+    let failure = or(told_to_stop, async { Some(control.failed().await) }).await;
+    listener.close();
+    match &failure {
+        None => tracing::info!("stopping: connections are drained, then everything is flushed"),
+        Some(reason) => tracing::error!(%reason, "stopping: the data directory has failed"),
+    }
+    let stopped = control.stop().await;
+    match failure {
+        Some(reason) => {
+            if let Err(error) = stopped {
+                tracing::warn!("{error}");
+            }
+            Err(ServeError::Failed(reason))
+        }
+        None => Ok(stopped?),
+    }
+}
+
+/// What clients are told: the setting, or the address that is listened on.
+fn advertised(config: &BrokerConfig, listen: SocketAddr) -> Result<HostPort, ServeError> {
+    match &config.advertised_listener {
+        Some(address) if address.port != 0 => Ok(address.clone()),
+        Some(address) => Ok(HostPort {
+            host: address.host.clone(),
+            port: listen.port(),
+        }),
+        None if listen.ip().is_unspecified() => Err(ServeError::Advertise(listen)),
+        None => Ok(HostPort {
+            host: config.listener.host.clone(),
+            port: listen.port(),
+        }),
+    }
+}
+
+/// Hands each new connection to the shard that has the fewest.
+struct Acceptor {
+    rt: Rt,
+    control: Control,
+    listener: Rc<Listener>,
+    loads: Vec<Arc<AtomicUsize>>,
+    connections_max: usize,
+}
+
+impl Acceptor {
+    async fn run(&self) {
+        // A client that tries again and again is told of once.
+        let mut full = false;
+        loop {
+            let accepted = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind == IoErrorKind::Disconnected => return,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    self.rt.sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let count = |shard: &usize| self.loads[*shard].load(Ordering::Relaxed);
+            let open: usize = (0..self.loads.len()).map(|shard| count(&shard)).sum();
+            if open >= self.connections_max {
+                if !full {
+                    tracing::warn!(
+                        open,
+                        "connections are refused until others close; raise max.connections"
+                    );
+                }
+                full = true;
+                continue;
+            }
+            full = false;
+            let shard = (0..self.loads.len())
+                .min_by_key(count)
+                .expect("there is at least one shard");
+            let load = self.loads[shard].clone();
+            load.fetch_add(1, Ordering::Relaxed);
+            let control = self.control.clone();
+            // In a task: a shard that is slow to take it must not keep others waiting.
+            self.rt.spawn(Queue::Latency, async move {
+                if let Err(error) = control.connection(shard, accepted).await {
+                    load.fetch_sub(1, Ordering::Relaxed);
+                    tracing::warn!(%error, "a connection could not be handed over");
+                }
+            });
+        }
+    }
+}
