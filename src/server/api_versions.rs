@@ -1,7 +1,6 @@
 //! ApiVersions: what is served, each API at every version that is advertised.
 
-use super::dispatch::BadRequest;
-use super::respond::{Answer, Asked};
+use super::respond::{Answer, Asked, BadRequest};
 use crate::protocol::api::{
     api_versions_downgrade, api_versions_response, API_VERSIONS_DOWNGRADE_VERSION,
 };

@@ -8,7 +8,7 @@
 
 use super::dispatch::{self, Started};
 use super::registry::{Open, Transfer};
-use super::respond::Answer;
+use super::respond::{Answer, BadRequest};
 use crate::protocol::Reader;
 use crate::runtime::local::{channel, oneshot, OneshotReceiver, Receiver, Sender};
 use crate::runtime::{Conn, ConnReader, ConnWriter, IoError, Queue};
@@ -39,7 +39,7 @@ enum Ended {
     #[error("a frame of {length} bytes; the limit is {limit} (socket.request.max.bytes, request.memory.bytes)")]
     FrameLength { length: i32, limit: usize },
     #[error("{0}")]
-    BadRequest(dispatch::BadRequest),
+    BadRequest(BadRequest),
     #[error("the writing side has ended")]
     WriterGone,
 }

@@ -1,15 +1,13 @@
 //! From a frame to the code that answers it.
 
 use super::registry::Open;
-use super::respond::{Answer, Asked};
+use super::respond::{Answer, Asked, BadRequest};
 use super::{api_versions, fetch, list_offsets, metadata, produce, topics};
 use crate::protocol::messages::{
     ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest,
     LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
 };
-use crate::protocol::{
-    ApiKey, DecodeError, EncodeError, Message, Reader, RequestHeader, UnservedApi,
-};
+use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
 use crate::shard::Shard;
 use bytes::Bytes;
@@ -22,17 +20,6 @@ pub(super) enum Started {
     Pipelined(Pin<Box<dyn Future<Output = Option<Answer>>>>),
     /// It may run when everything before it is answered.
     Barrier(Pin<Box<dyn Future<Output = Result<Answer, BadRequest>>>>),
-}
-
-/// A request that no answer can be given to: the connection is closed, as Kafka does.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BadRequest {
-    #[error("the request can't be read: {0}")]
-    Decode(#[from] DecodeError),
-    #[error("the answer can't be expressed in the version asked for: {0}")]
-    Encode(#[from] EncodeError),
-    #[error(transparent)]
-    Unserved(#[from] UnservedApi),
 }
 
 /// Decodes a frame and starts what it asks for. When this returns a produce has taken

@@ -1,8 +1,7 @@
 //! ListOffsets.
 
-use super::dispatch::BadRequest;
 use super::produce::has_partition;
-use super::respond::{Answer, Asked};
+use super::respond::{Answer, Asked, BadRequest};
 use crate::protocol::messages::{
     ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
 };

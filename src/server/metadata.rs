@@ -1,7 +1,6 @@
 //! Metadata, with auto-creation.
 
-use super::dispatch::BadRequest;
-use super::respond::{Answer, Asked};
+use super::respond::{Answer, Asked, BadRequest};
 use crate::controller::NewTopic;
 use crate::metadata::{validate_topic_name, Image, TopicImage};
 use crate::protocol::messages::{

@@ -1,6 +1,6 @@
-//! An answer on its way to the socket.
+//! An answer on its way to the socket, or why there is none.
 
-use crate::protocol::{response_frame, EncodeError, Message};
+use crate::protocol::{response_frame, DecodeError, EncodeError, Message, UnservedApi};
 use crate::runtime::local::Permit;
 use bytes::Bytes;
 
@@ -37,4 +37,15 @@ impl Asked {
             charge: None,
         })
     }
+}
+
+/// A request that no answer can be given to: the connection is closed, as Kafka does.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadRequest {
+    #[error("the request can't be read: {0}")]
+    Decode(#[from] DecodeError),
+    #[error("the answer can't be expressed in the version asked for: {0}")]
+    Encode(#[from] EncodeError),
+    #[error(transparent)]
+    Unserved(#[from] UnservedApi),
 }

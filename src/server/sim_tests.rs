@@ -606,7 +606,7 @@ const SIZES: ShardSizes = ShardSizes {
     response_bytes: 4_000,
     frame_bytes_max: 1 << 17,
     write_bytes: 64 << 10,
-    cache_bytes: 1 << 20,
+    cache_bytes: 16 << 10,
     cold_read_bytes: 64 << 10,
     open_segments_max: 4,
 };

@@ -1,8 +1,7 @@
 //! CreateTopics and DeleteTopics. The controller decides; an answer leaves after
 //! every shard has applied the change.
 
-use super::dispatch::BadRequest;
-use super::respond::{Answer, Asked};
+use super::respond::{Answer, Asked, BadRequest};
 use crate::controller::{ControllerFault, NewTopic, TopicSelector};
 use crate::protocol::messages::{
     CreatableTopicConfigs, CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse,

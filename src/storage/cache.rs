@@ -314,7 +314,9 @@ impl BatchRun {
         (first < self.batches.len()).then_some(first)
     }
 
-    /// Puts the batches of an older buffer, whose bytes this one holds too, first.
+    /// Puts the batches of an older buffer, whose bytes this one holds too, first. They
+    /// are left out unless they adjoin: the entry between may have been evicted, or
+    /// the older one been cut short.
     fn prepend(&mut self, older: BatchRun) {
         let shift = (older.position - self.position) as u32;
         let first_here = self.batches[0].base_offset;
@@ -323,13 +325,16 @@ impl BatchRun {
         for batch in &mut batches {
             batch.start += shift;
         }
-        batches.append(&mut self.batches);
-        self.batches = batches;
+        let adjoin = |last: &RunBatch| last.start + last.len == self.batches[0].start;
+        if batches.last().is_some_and(adjoin) {
+            batches.append(&mut self.batches);
+            self.batches = batches;
+        }
     }
 
     fn check(&self) {
         assert!(!self.batches.is_empty(), "a run holds a batch");
-        debug_assert!(
+        assert!(
             self.batches.windows(2).all(|w| {
                 w[0].start + w[0].len == w[1].start && w[0].last_offset < w[1].base_offset
             }),
@@ -414,6 +419,24 @@ mod tests {
         assert_eq!(take(&cache, 1, 6).0, Lookup::Miss);
         cache.remove_log(1);
         assert_eq!((cache.bytes(), cache.entry_count(2)), (500, 1));
+    }
+
+    #[test]
+    fn an_older_entry_that_does_not_adjoin_is_dropped_not_merged() {
+        let cache = Cache::new(10_000);
+        cache.insert_written(1, run(0, 2, 0));
+        // Offsets 2 and 3 were written between, and evicted.
+        let mut newer = run(4, 2, 0);
+        newer.buf = Bytes::from((0..600).map(|n| (n / 100) as u8).collect::<Vec<u8>>());
+        for batch in &mut newer.batches {
+            batch.start += 400;
+        }
+        cache.insert_written(1, newer);
+        assert_eq!(take(&cache, 1, 0).0, Lookup::Miss);
+        let (lookup, out) = take(&cache, 1, 4);
+        assert_eq!(lookup, Lookup::Taken);
+        assert_eq!(out.slices.concat(), [vec![4; 100], vec![5; 100]].concat());
+        assert_eq!(out.next_offset, 6);
     }
 
     #[test]
