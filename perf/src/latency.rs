@@ -40,6 +40,9 @@ pub struct LatencyArgs {
     /// Settings of the topic that is made, `name=value`; may be repeated.
     #[arg(long = "topic-config")]
     topic_configs: Vec<String>,
+    /// Name the stalls: when answers took longer than this many milliseconds.
+    #[arg(long)]
+    stalls_ms: Option<u64>,
     /// The floor writes and does not flush.
     #[arg(long)]
     no_flush: bool,
@@ -146,6 +149,8 @@ fn open_loop(
     let interval = Duration::from_secs(1) / args.rate;
     let (sent, in_flight) = mpsc::channel::<Instant>();
     let mut reader = socket.try_clone()?;
+    let mut stalls = args.stalls_ms.map(Stalls::new);
+    let start = Instant::now();
     let answers = std::thread::spawn(move || -> Result<Histogram<u64>> {
         let mut latency = histogram();
         for (n, intended) in in_flight.into_iter().enumerate() {
@@ -153,6 +158,9 @@ fn open_loop(
             let took = intended.elapsed();
             if check_answers {
                 check(&answer)?;
+            }
+            if let Some(stalls) = &mut stalls {
+                stalls.see(intended - start, took);
             }
             if n as u64 >= warmup {
                 latency.saturating_record(took.as_nanos() as u64);
@@ -162,7 +170,6 @@ fn open_loop(
     });
     let mut delay = histogram();
     let mut socket = socket;
-    let start = Instant::now();
     for n in 0..total {
         let intended = start + interval * n as u32;
         wait_until(intended);
@@ -177,6 +184,36 @@ fn open_loop(
     drop(sent);
     let latency = answers.join().expect("the reading thread has no panic")?;
     Ok(Side { latency, delay })
+}
+
+/// Prints each stretch of slow answers as one stall.
+struct Stalls {
+    slow: Duration,
+    /// When the current one began, its worst answer, how many there were.
+    current: Option<(Duration, Duration, u64)>,
+}
+
+impl Stalls {
+    fn new(slow_ms: u64) -> Stalls {
+        Stalls {
+            slow: Duration::from_millis(slow_ms),
+            current: None,
+        }
+    }
+
+    fn see(&mut self, at: Duration, took: Duration) {
+        if took >= self.slow {
+            let (_, worst, answers) = self.current.get_or_insert((at, took, 0));
+            *worst = took.max(*worst);
+            *answers += 1;
+        } else if let Some((at, worst, answers)) = self.current.take() {
+            eprintln!(
+                "stall at {:.3} s: {answers} answers, the worst after {:.1} ms",
+                at.as_secs_f64(),
+                worst.as_secs_f64() * 1e3
+            );
+        }
+    }
 }
 
 /// Sleeps, then spins for the last stretch, which a sleep would overshoot.
