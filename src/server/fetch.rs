@@ -58,13 +58,10 @@ pub(super) async fn run(
 ) -> Option<Answer> {
     turn.come().await;
     if let Some(code) = refusal(&request) {
-        return encode(
-            asked,
-            &FetchResponse {
-                error_code: code.code(),
-                ..Default::default()
-            },
-        );
+        return asked.answer_or_close(&FetchResponse {
+            error_code: code.code(),
+            ..Default::default()
+        });
     }
     let (mut response, parts, places) = plan_of(&shard, asked, &request);
     let unknown = response
@@ -105,7 +102,7 @@ pub(super) async fn run(
         }
     }
     shard.counters().fetch_bytes.add(bytes);
-    let mut answer = encode(asked, &response)?;
+    let mut answer = asked.answer_or_close(&response)?;
     answer.charge = Some(fetched.charge);
     Some(answer)
 }
@@ -181,14 +178,4 @@ fn plan_of(
 
 fn clamp(bytes: i32) -> usize {
     bytes.max(0) as usize
-}
-
-fn encode(asked: Asked, response: &FetchResponse) -> Option<Answer> {
-    match asked.answer(response) {
-        Ok(answer) => Some(answer),
-        Err(error) => {
-            tracing::error!(%error, "an answer could not be encoded");
-            None
-        }
-    }
 }

@@ -22,13 +22,13 @@ pub(super) async fn start(
     let mut response = ProduceResponse::default();
     let Some(acks) = acks_of(request.acks) else {
         let response = refuse_all(&request, ErrorCode::InvalidRequiredAcks);
-        return Box::pin(async move { encode(asked, &response) });
+        return Box::pin(async move { asked.answer_or_close(&response) });
     };
     if request.transactional_id.is_some() {
         // Transactions are not served: InitProducerId is not advertised, so no client
         // gets this far by the protocol.
         let response = refuse_all(&request, ErrorCode::InvalidRequest);
-        return Box::pin(async move { encode(asked, &response) });
+        return Box::pin(async move { asked.answer_or_close(&response) });
     }
     let image = shard.image();
     let mut parts = Vec::new();
@@ -106,7 +106,7 @@ pub(super) async fn start(
             // fresh metadata.
             return (!failed).then(Answer::nothing);
         }
-        encode(asked, &response)
+        asked.answer_or_close(&response)
     })
 }
 
@@ -117,17 +117,7 @@ pub(super) fn too_old(
     request: &LegacyProduceRequest,
 ) -> Pin<Box<dyn Future<Output = Option<Answer>>>> {
     let response = (request.acks != 0).then(|| request.unsupported());
-    Box::pin(async move { encode(asked, &response?) })
-}
-
-fn encode(asked: Asked, response: &ProduceResponse) -> Option<Answer> {
-    match asked.answer(response) {
-        Ok(answer) => Some(answer),
-        Err(error) => {
-            tracing::error!(%error, "an answer could not be encoded");
-            None
-        }
-    }
+    Box::pin(async move { asked.answer_or_close(&response?) })
 }
 
 fn refuse_all(request: &ProduceRequest, code: ErrorCode) -> ProduceResponse {

@@ -37,6 +37,18 @@ impl Asked {
             charge: None,
         })
     }
+
+    /// The same for a pipelined request: `None`, which closes the connection, if the
+    /// answer can't be expressed.
+    pub fn answer_or_close<M: Message>(&self, response: &M) -> Option<Answer> {
+        match self.answer(response) {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                tracing::error!(%error, "an answer could not be encoded");
+                None
+            }
+        }
+    }
 }
 
 /// A request that no answer can be given to: the connection is closed, as Kafka does.
