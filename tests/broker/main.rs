@@ -2,10 +2,11 @@
 
 #[path = "../harness/broker.rs"]
 mod broker;
+#[path = "../harness/files.rs"]
+mod files;
 
 mod bad_input;
 mod client;
-mod files;
 mod lifecycle;
 mod recovery;
 mod semantics;

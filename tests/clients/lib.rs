@@ -4,6 +4,8 @@
 
 #[path = "../harness/broker.rs"]
 pub mod broker;
+#[path = "../harness/files.rs"]
+pub mod files;
 
 use broker::{Broker, Launch};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};

@@ -1,13 +1,12 @@
 //! librdkafka against the real process: topics, acks 0, 1 and all, several shards,
 //! clean restarts, and SIGKILL under load with a torn tail.
 
+use client_tests::files::{active_log, end_of_batches, scribble};
 use client_tests::{
     assert_kept, consume_all, create_topic, data_dir, delete_topic, launch, produce, producer,
     PATIENCE,
 };
 use rdkafka::producer::{BaseRecord, Producer};
-use std::fs::OpenOptions;
-use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -135,51 +134,16 @@ fn given_a_deleted_topic_when_created_again_then_it_is_empty() {
 /// Writes half a batch header's worth of noise behind the last written byte of each
 /// partition's last segment. Returns how many were torn.
 fn tear_tails(data_dir: &Path, topic: &str) -> usize {
+    let noise: Vec<u8> = (0..30).map(|n| 0xa5 ^ n).collect();
     let mut torn = 0;
     for entry in std::fs::read_dir(data_dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if !path.is_dir() || !name.starts_with(&format!("{topic}-")) {
-            continue;
+        if path.is_dir() && name.starts_with(&format!("{topic}-")) {
+            let log = active_log(data_dir, &name);
+            scribble(&log, end_of_batches(&log), &noise);
+            torn += 1;
         }
-        let mut segments: Vec<_> = std::fs::read_dir(&path)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|ext| ext == "log"))
-            .collect();
-        segments.sort();
-        let Some(last) = segments.last() else {
-            continue;
-        };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(last)
-            .unwrap();
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).unwrap();
-        let end = end_of_batches(&bytes);
-        file.seek(SeekFrom::Start(end as u64)).unwrap();
-        let noise: Vec<u8> = (0..30).map(|n| 0xa5 ^ n).collect();
-        file.write_all(&noise).unwrap();
-        file.sync_all().unwrap();
-        let back = std::fs::read(last).unwrap();
-        assert_eq!(&back[end..end + noise.len()], noise, "the tail is torn");
-        torn += 1;
     }
     torn
-}
-
-/// Walks the batches by their lengths, up to the first that is not whole.
-fn end_of_batches(bytes: &[u8]) -> usize {
-    let mut position = 0;
-    while let Some(header) = bytes.get(position..position + 12) {
-        let length = i32::from_be_bytes(header[8..12].try_into().unwrap());
-        let end = position + 12 + length.max(0) as usize;
-        if length < 49 || end > bytes.len() {
-            break;
-        }
-        position = end;
-    }
-    position
 }
