@@ -271,5 +271,6 @@ pub(super) fn log_config(config: &TopicConfig) -> LogConfig {
         index_interval_bytes: config.index_interval_bytes,
         index_bytes_max: config.segment_index_bytes,
         checkpoint_bytes: config.checkpoint_bytes,
+        ..LogConfig::default()
     }
 }

@@ -33,6 +33,7 @@ mod read;
 mod recover;
 #[cfg(test)]
 mod recovery_tests;
+mod retention;
 mod retire;
 mod scan;
 mod segment;
@@ -48,5 +49,6 @@ pub use load::{LoadMode, LoadReport};
 pub use log::{Log, LogBatch, LogConfig, Storage, StorageLimits};
 pub use partition_dir::PartitionName;
 pub use read::ReadSlices;
+pub use retention::{RemovedHead, RetentionError, RetentionRules};
 pub use retire::RetireError;
 pub use timestamps::TimestampOffset;
