@@ -2,10 +2,10 @@
 
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
-use super::{api_versions, fetch, list_offsets, metadata, produce, topics};
+use super::{api_versions, delete_records, fetch, list_offsets, metadata, produce, topics};
 use crate::protocol::messages::{
-    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest,
-    LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
+    ApiVersionsRequest, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
+    FetchRequest, LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
@@ -81,13 +81,16 @@ pub(super) async fn start(
             let request: CreateTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::create(&shard, asked, request).await })
         }
+        ApiKey::DeleteRecords => {
+            let request: DeleteRecordsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { delete_records::run(&shard, asked, request).await })
+        }
         ApiKey::DeleteTopics => {
             let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::delete(&shard, asked, request).await })
         }
         // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
-        ApiKey::DeleteRecords
-        | ApiKey::InitProducerId
+        ApiKey::InitProducerId
         | ApiKey::OffsetForLeaderEpoch
         | ApiKey::DescribeConfigs
         | ApiKey::AlterConfigs

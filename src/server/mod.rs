@@ -7,6 +7,7 @@
 mod api_versions;
 mod broker;
 mod connection;
+mod delete_records;
 mod dispatch;
 mod fetch;
 mod list_offsets;
