@@ -31,10 +31,7 @@ impl Partition {
     pub fn expire_producers(&self, now_ms: i64, expiration_ms: i64) -> usize {
         let inner = &self.0;
         inner.log().expire_producers(now_ms, expiration_ms);
-        inner
-            .producers
-            .borrow_mut()
-            .expire(now_ms, expiration_ms)
+        inner.producers.borrow_mut().expire(now_ms, expiration_ms)
     }
 }
 

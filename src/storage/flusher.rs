@@ -265,7 +265,9 @@ impl LogShared {
         for segment in cut {
             let end = segment.next_offset();
             self.write_indexes(&segment, i64::MAX).await?;
-            let producers = segment.producers().expect("kept until the segment is sealed");
+            let producers = segment
+                .producers()
+                .expect("kept until the segment is sealed");
             self.write_proof(end, &producers).await?;
             segment.seal();
             self.storage.0.open_segments.used(&segment);

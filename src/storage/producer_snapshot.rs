@@ -236,7 +236,11 @@ mod tests {
         assert_eq!(bytes.len(), 6 + 4 + 46 + 5 + 9);
         assert_eq!(bytes[..2], [0, 1]);
         assert_eq!(bytes[6..10], [0, 0, 0, 1], "the count follows the checksum");
-        assert_eq!(bytes[56..61], *b"HWPS\x01", "the trailer follows the entries");
+        assert_eq!(
+            bytes[56..61],
+            *b"HWPS\x01",
+            "the trailer follows the entries"
+        );
     }
 
     fn with_checksum(body: &[u8]) -> Vec<u8> {

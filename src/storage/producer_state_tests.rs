@@ -75,7 +75,10 @@ fn a_batch_that_only_overlaps_a_known_one_is_no_duplicate() {
 fn a_gap_is_refused_and_the_next_sequence_is_taken() {
     let mut log = Log::default();
     log.send(batch(1, 0, 0, 2));
-    assert_eq!(log.send(batch(1, 0, 3, 1)), Check::OutOfOrder { expected: 2 });
+    assert_eq!(
+        log.send(batch(1, 0, 3, 1)),
+        Check::OutOfOrder { expected: 2 }
+    );
     assert_eq!(log.send(batch(1, 0, 2, 1)), Check::Fresh);
 }
 
@@ -91,14 +94,20 @@ fn sequences_wrap_to_zero_between_batches_and_within_one() {
         Some((4, 6)),
         "one that wraps is known again"
     );
-    assert_eq!(log.send(batch(1, 0, 1, 1)), Check::OutOfOrder { expected: 2 });
+    assert_eq!(
+        log.send(batch(1, 0, 1, 1)),
+        Check::OutOfOrder { expected: 2 }
+    );
 }
 
 #[test]
 fn an_unknown_producer_may_begin_anywhere_and_a_new_epoch_only_at_zero() {
     let mut log = Log::default();
     assert_eq!(log.send(batch(1, 3, 77, 1)), Check::Fresh);
-    assert_eq!(log.send(batch(1, 4, 78, 1)), Check::OutOfOrder { expected: 0 });
+    assert_eq!(
+        log.send(batch(1, 4, 78, 1)),
+        Check::OutOfOrder { expected: 0 }
+    );
     assert_eq!(log.send(batch(1, 4, 0, 1)), Check::Fresh);
     assert_eq!(log.send(batch(1, 3, 77, 1)), Check::OldEpoch { current: 4 });
     assert_eq!(log.duplicate_offset(batch(1, 4, 0, 1)), Some((1, 1)));
@@ -111,7 +120,10 @@ fn epochs_below_zero_are_taken_as_kafka_takes_them() {
     assert_eq!(log.send(batch(1, -1, 5, 1)), Check::Fresh);
     assert_eq!(log.send(batch(1, -1, 50, 1)), Check::Fresh);
     assert_eq!(log.duplicate_offset(batch(1, -1, 50, 1)), Some((1, 1)));
-    assert_eq!(log.send(batch(2, -2, 0, 1)), Check::OldEpoch { current: -1 });
+    assert_eq!(
+        log.send(batch(2, -2, 0, 1)),
+        Check::OldEpoch { current: -1 }
+    );
 }
 
 #[test]
@@ -125,7 +137,10 @@ fn a_transaction_marker_raises_the_epoch_and_the_next_batch_begins_at_zero() {
     };
     log.states.append(&marker, 1, 1, 0, 0);
     assert_eq!(log.states.batches_of(1), Some((1, &[][..])));
-    assert_eq!(log.send(batch(1, 1, 1, 1)), Check::OutOfOrder { expected: 0 });
+    assert_eq!(
+        log.send(batch(1, 1, 1, 1)),
+        Check::OutOfOrder { expected: 0 }
+    );
     assert_eq!(log.send(batch(1, 1, 0, 1)), Check::Fresh);
 }
 
@@ -144,8 +159,14 @@ fn given_many_made_up_ids_then_the_longest_inactive_are_forgotten_and_the_rest_a
         assert!(log.states.len() <= PRODUCERS_MAX + TIDY_AFTER);
     }
     assert!(log.states.len() >= PRODUCERS_MAX);
-    assert!(log.states.batches_of(0).is_some(), "the one at work is known");
-    assert!(log.states.batches_of(1).is_none(), "the oldest is forgotten");
+    assert!(
+        log.states.batches_of(0).is_some(),
+        "the one at work is known"
+    );
+    assert!(
+        log.states.batches_of(1).is_none(),
+        "the oldest is forgotten"
+    );
     for id in ids - PRODUCERS_MAX as i64 + 100..ids {
         assert!(log.states.batches_of(id).is_some(), "{id}");
     }
@@ -186,7 +207,10 @@ fn given_kafkas_snapshot_then_the_last_batch_is_known_and_the_producer_counts_as
     entries[0].earlier.clear();
     entries[0].active_ms = None;
     let mut states = ProducerStates::of_entries(&entries, 5_000);
-    assert!(matches!(states.check(&batch(1, 2, 2, 1)), Check::Duplicate(_)));
+    assert!(matches!(
+        states.check(&batch(1, 2, 2, 1)),
+        Check::Duplicate(_)
+    ));
     assert_eq!(
         states.check(&batch(1, 2, 1, 1)),
         Check::OutOfOrder { expected: 3 }
