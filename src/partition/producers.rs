@@ -13,6 +13,7 @@
 use super::inner::Inner;
 use super::produce::{Acks, ProduceError, ProduceTicket};
 use super::Partition;
+use crate::config::MessageTimestampType;
 use crate::protocol::ErrorCode;
 use crate::storage::{BatchProducer, LogBatch, ProducedBatch, ProducerCheck, ProducerStates};
 
@@ -87,9 +88,13 @@ impl Inner {
     /// The answer to a batch that was accepted before. It waits like the original would
     /// under the retry's acks: that may still be queued, or not flushed.
     pub(super) fn ticket_of(&self, original: &ProducedBatch, acks: Acks) -> ProduceTicket {
+        let log_append_time_ms = match self.config.borrow().timestamp_type {
+            MessageTimestampType::CreateTime => -1,
+            MessageTimestampType::LogAppendTime => original.timestamp,
+        };
         ProduceTicket {
             base_offset: original.base_offset(),
-            log_append_time_ms: -1,
+            log_append_time_ms,
             log_start_offset: self.replica.borrow().log_start_offset(),
             done: self.wait_for(acks, original.last_offset + 1),
         }
