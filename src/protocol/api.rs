@@ -127,6 +127,8 @@ impl ApiKey {
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
         ApiKey::DeleteRecords,
+        ApiKey::InitProducerId,
+        ApiKey::DescribeProducers,
     ];
 
     /// The number on the wire.

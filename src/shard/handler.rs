@@ -71,6 +71,9 @@ fn handle(
             shard.noticed(watch);
             reply.send(Reply::Done);
         }
+        Request::DescribeProducers(keys) => {
+            reply.send(Reply::ProducersDescribed(shard.producers_here(&keys)));
+        }
         Request::Connection(accepted) => {
             host.serve(shard, accepted);
             reply.send(Reply::Done);
@@ -110,6 +113,7 @@ fn handle(
         }
         Request::CreateTopics { .. }
         | Request::DeleteTopics(_)
+        | Request::AllocateProducerIds(_)
         | Request::Checkpointed(_)
         | Request::RecordLogStart(_)
         | Request::DataDirFailed(_) => {

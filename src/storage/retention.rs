@@ -278,7 +278,7 @@ impl LogShared {
         }
         let next = Rc::new(self.create_segment(end).await?);
         let mut state = self.state.borrow_mut();
-        segment.set_phase(SegmentPhase::Rolled);
+        segment.roll(state.producers.clone());
         state.segments.push(next);
         state.tail.clear();
         Ok(true)
