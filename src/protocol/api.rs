@@ -126,6 +126,8 @@ impl ApiKey {
         ApiKey::ApiVersions,
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
+        ApiKey::DescribeCluster,
+        ApiKey::DescribeTopicPartitions,
     ];
 
     /// The number on the wire.

@@ -2,10 +2,14 @@
 
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
-use super::{api_versions, fetch, list_offsets, metadata, produce, topics};
+use super::{
+    api_versions, describe_cluster, describe_topic_partitions, fetch, list_offsets, metadata,
+    produce, topics,
+};
 use crate::protocol::messages::{
-    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest,
-    LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
+    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest,
+    DescribeTopicPartitionsRequest, FetchRequest, LegacyProduceRequest, ListOffsetsRequest,
+    MetadataRequest, ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
@@ -85,6 +89,14 @@ pub(super) async fn start(
             let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::delete(&shard, asked, request).await })
         }
+        ApiKey::DescribeCluster => {
+            let request: DescribeClusterRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { describe_cluster::run(&shard, asked, &request) })
+        }
+        ApiKey::DescribeTopicPartitions => {
+            let request: DescribeTopicPartitionsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { describe_topic_partitions::run(&shard, asked, &request) })
+        }
         // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
         ApiKey::DeleteRecords
         | ApiKey::InitProducerId
@@ -93,9 +105,7 @@ pub(super) async fn start(
         | ApiKey::AlterConfigs
         | ApiKey::CreatePartitions
         | ApiKey::IncrementalAlterConfigs
-        | ApiKey::DescribeCluster
-        | ApiKey::DescribeProducers
-        | ApiKey::DescribeTopicPartitions => {
+        | ApiKey::DescribeProducers => {
             return Err(UnservedApi::UnknownKey(api.code()).into());
         }
     })

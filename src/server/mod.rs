@@ -7,10 +7,13 @@
 mod api_versions;
 mod broker;
 mod connection;
+mod describe_cluster;
+mod describe_topic_partitions;
 mod dispatch;
 mod fetch;
 mod list_offsets;
 mod metadata;
+mod operations;
 mod produce;
 mod registry;
 mod respond;
