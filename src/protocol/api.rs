@@ -128,7 +128,9 @@ impl ApiKey {
         ApiKey::DeleteTopics,
         ApiKey::DeleteRecords,
         ApiKey::InitProducerId,
+        ApiKey::DescribeCluster,
         ApiKey::DescribeProducers,
+        ApiKey::DescribeTopicPartitions,
     ];
 
     /// The number on the wire.
