@@ -11,6 +11,7 @@ mod describe;
 mod idempotence;
 mod lifecycle;
 mod recovery;
+mod retention;
 mod semantics;
 mod waiting;
 
