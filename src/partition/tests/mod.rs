@@ -7,6 +7,7 @@ mod lists;
 mod model;
 mod producers;
 mod reads;
+mod retention;
 mod stopping;
 mod validation;
 
