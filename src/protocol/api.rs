@@ -126,6 +126,10 @@ impl ApiKey {
         ApiKey::ApiVersions,
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
+        ApiKey::DescribeConfigs,
+        ApiKey::AlterConfigs,
+        ApiKey::CreatePartitions,
+        ApiKey::IncrementalAlterConfigs,
     ];
 
     /// The number on the wire.

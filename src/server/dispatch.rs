@@ -2,9 +2,10 @@
 
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
-use super::{api_versions, fetch, list_offsets, metadata, produce, topics};
+use super::{api_versions, configs, fetch, list_offsets, metadata, produce, topics};
 use crate::protocol::messages::{
-    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest,
+    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
+    DeleteTopicsRequest, DescribeConfigsRequest, FetchRequest, IncrementalAlterConfigsRequest,
     LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
@@ -85,14 +86,26 @@ pub(super) async fn start(
             let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::delete(&shard, asked, request).await })
         }
+        ApiKey::CreatePartitions => {
+            let request: CreatePartitionsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { topics::create_partitions(&shard, asked, request).await })
+        }
+        ApiKey::DescribeConfigs => {
+            let request: DescribeConfigsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { configs::describe(&shard, asked, request).await })
+        }
+        ApiKey::AlterConfigs => {
+            let request: AlterConfigsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { configs::alter(&shard, asked, request).await })
+        }
+        ApiKey::IncrementalAlterConfigs => {
+            let request: IncrementalAlterConfigsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { configs::alter_incrementally(&shard, asked, request).await })
+        }
         // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
         ApiKey::DeleteRecords
         | ApiKey::InitProducerId
         | ApiKey::OffsetForLeaderEpoch
-        | ApiKey::DescribeConfigs
-        | ApiKey::AlterConfigs
-        | ApiKey::CreatePartitions
-        | ApiKey::IncrementalAlterConfigs
         | ApiKey::DescribeCluster
         | ApiKey::DescribeProducers
         | ApiKey::DescribeTopicPartitions => {

@@ -6,6 +6,7 @@
 
 mod api_versions;
 mod broker;
+mod configs;
 mod connection;
 mod dispatch;
 mod fetch;

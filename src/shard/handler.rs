@@ -102,6 +102,8 @@ fn handle(
         }
         Request::CreateTopics { .. }
         | Request::DeleteTopics(_)
+        | Request::AlterConfigs { .. }
+        | Request::CreatePartitions { .. }
         | Request::Checkpointed(_)
         | Request::DataDirFailed(_) => {
             unreachable!("only the control executor is sent these")
