@@ -126,10 +126,12 @@ impl ApiKey {
         ApiKey::ApiVersions,
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
+        ApiKey::InitProducerId,
         ApiKey::DescribeConfigs,
         ApiKey::AlterConfigs,
         ApiKey::CreatePartitions,
         ApiKey::IncrementalAlterConfigs,
+        ApiKey::DescribeProducers,
     ];
 
     /// The number on the wire.

@@ -2,11 +2,15 @@
 
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
-use super::{api_versions, configs, fetch, list_offsets, metadata, produce, topics};
+use super::{
+    api_versions, configs, describe_producers, fetch, init_producer_id, list_offsets, metadata,
+    produce, topics,
+};
 use crate::protocol::messages::{
     AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteTopicsRequest, DescribeConfigsRequest, FetchRequest, IncrementalAlterConfigsRequest,
-    LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
+    DeleteTopicsRequest, DescribeConfigsRequest, DescribeProducersRequest, FetchRequest,
+    IncrementalAlterConfigsRequest, InitProducerIdRequest, LegacyProduceRequest,
+    ListOffsetsRequest, MetadataRequest, ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
@@ -102,12 +106,18 @@ pub(super) async fn start(
             let request: IncrementalAlterConfigsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { configs::alter_incrementally(&shard, asked, request).await })
         }
+        ApiKey::InitProducerId => {
+            let request: InitProducerIdRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { init_producer_id::run(&shard, asked, request).await })
+        }
+        ApiKey::DescribeProducers => {
+            let request: DescribeProducersRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { describe_producers::run(&shard, asked, request).await })
+        }
         // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
         ApiKey::DeleteRecords
-        | ApiKey::InitProducerId
         | ApiKey::OffsetForLeaderEpoch
         | ApiKey::DescribeCluster
-        | ApiKey::DescribeProducers
         | ApiKey::DescribeTopicPartitions => {
             return Err(UnservedApi::UnknownKey(api.code()).into());
         }

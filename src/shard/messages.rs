@@ -8,7 +8,9 @@ use crate::metadata::{Delta, Image};
 use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader};
 use crate::protocol::ErrorCode;
 use crate::runtime::Accepted;
+use crate::storage::ProducerStates;
 use bytes::Bytes;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 use uuid::Uuid;
@@ -71,6 +73,10 @@ pub enum Request {
         /// Check only.
         validate_only: bool,
     },
+    /// Shard to control: a block of so many producer ids.
+    AllocateProducerIds(i32),
+    /// Shard to owner: what these partitions know of producers.
+    DescribeProducers(Vec<PartitionKey>),
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
     /// Shard to control: the data directory failed; nothing more may be written there.
@@ -98,6 +104,10 @@ pub enum Reply {
     /// The answer to [`Request::AlterConfigs`] and to [`Request::CreatePartitions`], in
     /// the order of the request.
     Changed(Vec<Result<(), ControllerFault>>),
+    /// The answer to [`Request::AllocateProducerIds`]: ids that nobody else gets.
+    ProducerIdsAllocated(Result<Range<i64>, ControllerFault>),
+    /// The answer to [`Request::DescribeProducers`], in the order of its partitions.
+    ProducersDescribed(Vec<Result<ProducerStates, ErrorCode>>),
     /// The answer to [`Request::Close`].
     Closed(CloseSummary),
     /// The receiver is not in a state to do this (it is loading or has closed).
