@@ -142,6 +142,12 @@ impl Partition {
         self.0.go_offline(reason);
     }
 
+    /// Starts a flush if something written is older than `flush.ms`. The owner calls it
+    /// every second or so.
+    pub fn flush_old(&self) {
+        self.0.flush_old();
+    }
+
     /// Puts changed topic settings in force.
     pub fn set_config(&self, config: TopicConfig) {
         self.0.set_config(config);

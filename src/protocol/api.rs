@@ -128,6 +128,10 @@ impl ApiKey {
         ApiKey::DeleteTopics,
         ApiKey::InitProducerId,
         ApiKey::DescribeCluster,
+        ApiKey::DescribeConfigs,
+        ApiKey::AlterConfigs,
+        ApiKey::CreatePartitions,
+        ApiKey::IncrementalAlterConfigs,
         ApiKey::DescribeProducers,
         ApiKey::DescribeTopicPartitions,
     ];

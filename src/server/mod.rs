@@ -6,6 +6,7 @@
 
 mod api_versions;
 mod broker;
+mod configs;
 mod connection;
 mod describe_cluster;
 mod describe_producers;
