@@ -3,7 +3,7 @@
 
 use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
 use crate::metadata::{Delta, Image};
-use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader};
+use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
 use crate::runtime::Accepted;
 use bytes::Bytes;
@@ -170,6 +170,8 @@ pub struct ProduceFault {
     pub code: ErrorCode,
     /// For a person; empty when the code says it all.
     pub message: String,
+    /// The records that are to blame, where single records are: the first of them.
+    pub record_errors: Vec<RecordRefusal>,
 }
 
 /// Reads from several partitions of one owner.

@@ -1,0 +1,57 @@
+//! [`Rules`]: what the topic's settings and the time ask of a batch.
+
+use crate::config::TopicConfig;
+use crate::protocol::batch::{Encoding, TimestampType, RECORDS_BYTES_MAX};
+
+/// What the topic's settings and the time ask of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Rules {
+    /// `max.message.bytes`.
+    pub(super) batch_bytes_max: usize,
+    /// `segment.bytes`.
+    pub(super) segment_bytes: usize,
+    /// What the records may decompress to, bytes.
+    pub(super) records_bytes_max: usize,
+    /// `message.timestamp.type`.
+    pub(super) timestamp_type: TimestampType,
+    /// The wall clock.
+    pub(super) now_ms: i64,
+    /// The earliest timestamp, from `message.timestamp.before.max.ms`.
+    pub(super) timestamp_min: i64,
+    /// The latest timestamp, from `message.timestamp.after.max.ms`.
+    pub(super) timestamp_max: i64,
+    /// `compression.type`; none keeps the producer's.
+    pub(super) encoding: Option<Encoding>,
+    /// Whether every record needs a key: the topic is compacted.
+    pub(super) needs_keys: bool,
+}
+
+impl Rules {
+    /// The rules at the wall-clock time `now_ms`.
+    pub(in super::super) fn of(config: &TopicConfig, now_ms: i64) -> Rules {
+        let batch_bytes_max = config.max_message_bytes as usize;
+        Rules {
+            batch_bytes_max,
+            segment_bytes: config.segment_bytes as usize,
+            records_bytes_max: records_bytes_max(batch_bytes_max),
+            timestamp_type: TimestampType::CreateTime,
+            now_ms,
+            timestamp_min: now_ms.saturating_sub(config.timestamp_before_max_ms),
+            timestamp_max: now_ms.saturating_add(config.timestamp_after_max_ms),
+            encoding: None,
+            needs_keys: false,
+        }
+    }
+}
+
+/// Far beyond what compresses in earnest, and little enough that a core is not held up.
+fn records_bytes_max(batch_bytes_max: usize) -> usize {
+    batch_bytes_max
+        .saturating_mul(GROWTH_MAX)
+        .clamp(ALWAYS_ALLOWED_BYTES, RECORDS_BYTES_MAX)
+}
+
+/// How many times `max.message.bytes` the records of a batch may take, decompressed.
+const GROWTH_MAX: usize = 32;
+/// What they may take in any topic.
+const ALWAYS_ALLOWED_BYTES: usize = 16 << 20;
