@@ -1,7 +1,7 @@
 //! [`Rules`]: what the topic's settings and the time ask of a batch.
 
-use crate::config::TopicConfig;
-use crate::protocol::batch::{Encoding, TimestampType, RECORDS_BYTES_MAX};
+use crate::config::{MessageTimestampType, TopicCompression, TopicConfig};
+use crate::protocol::batch::{Compression, Encoding, TimestampType, RECORDS_BYTES_MAX};
 
 /// What the topic's settings and the time ask of a batch.
 #[derive(Debug, Clone, Copy)]
@@ -34,13 +34,29 @@ impl Rules {
             batch_bytes_max,
             segment_bytes: config.segment_bytes as usize,
             records_bytes_max: records_bytes_max(batch_bytes_max),
-            timestamp_type: TimestampType::CreateTime,
+            timestamp_type: match config.timestamp_type {
+                MessageTimestampType::CreateTime => TimestampType::CreateTime,
+                MessageTimestampType::LogAppendTime => TimestampType::LogAppendTime,
+            },
             now_ms,
             timestamp_min: now_ms.saturating_sub(config.timestamp_before_max_ms),
             timestamp_max: now_ms.saturating_add(config.timestamp_after_max_ms),
-            encoding: None,
+            encoding: encoding(config),
+            // No topic can be compacted: `cleanup.policy` refuses it.
             needs_keys: false,
         }
+    }
+}
+
+fn encoding(config: &TopicConfig) -> Option<Encoding> {
+    let of = |compression, level| Some(Encoding { compression, level });
+    match config.compression {
+        TopicCompression::Producer => None,
+        TopicCompression::Uncompressed => Some(Encoding::of(Compression::None)),
+        TopicCompression::Gzip => of(Compression::Gzip, config.gzip_level),
+        TopicCompression::Snappy => Some(Encoding::of(Compression::Snappy)),
+        TopicCompression::Lz4 => of(Compression::Lz4, config.lz4_level),
+        TopicCompression::Zstd => of(Compression::Zstd, config.zstd_level),
     }
 }
 

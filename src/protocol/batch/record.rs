@@ -108,12 +108,16 @@ impl<'a> RecordIter<'a> {
             return Err(RecordErrorKind::Missing);
         }
         let length = take_varint(&mut self.rest).ok_or(RecordErrorKind::Varint("record"))?;
-        let length = record_length(length, self.rest.len())?;
+        let length = match usize::try_from(length) {
+            Ok(n @ 1..) if n <= self.rest.len() => n,
+            _ => return Err(bad_record_length(length, self.rest.len())),
+        };
         let (mut body, rest) = self.rest.split_at(length);
         self.rest = rest;
         let front = take_front(&mut body)?;
+        let count = take_header_count(&mut body)?;
         let bytes = body;
-        let count = take_headers(&mut body)?;
+        take_headers(&mut body, count)?;
         Ok(Record {
             offset_delta: front.offset_delta,
             timestamp_delta: front.timestamp_delta,
@@ -194,15 +198,11 @@ pub(super) struct Front<R> {
     pub(super) value: Option<R>,
 }
 
-/// A record's length, checked against the bytes that there are, if that is known.
-pub(super) fn record_length(length: i32, remaining: usize) -> Result<usize, RecordErrorKind> {
-    match usize::try_from(length) {
-        Ok(n @ 1..) if n <= remaining => Ok(n),
-        _ => Err(RecordErrorKind::Length {
-            what: "record",
-            length,
-            remaining,
-        }),
+pub(super) fn bad_record_length(length: i32, remaining: usize) -> RecordErrorKind {
+    RecordErrorKind::Length {
+        what: "record",
+        length,
+        remaining,
     }
 }
 
@@ -224,25 +224,30 @@ pub(super) fn take_front<F: Fields>(fields: &mut F) -> Result<Front<F::Run>, F::
     })
 }
 
-/// Takes the headers, which are all that remains, and counts them.
-pub(super) fn take_headers<F: Fields>(fields: &mut F) -> Result<usize, F::Error> {
+/// Takes the number of headers.
+pub(super) fn take_header_count<F: Fields>(fields: &mut F) -> Result<usize, F::Error> {
     let raw = fields
         .varint()?
         .ok_or(RecordErrorKind::Varint("header count"))?;
     // Two lengths of a byte each are the least that a header takes.
-    let count = match usize::try_from(raw) {
-        Ok(count) if count <= fields.remaining() / 2 => count,
+    match usize::try_from(raw) {
+        Ok(count) if count <= fields.remaining() / 2 => Ok(count),
         _ => Err(RecordErrorKind::Length {
             what: "list of headers",
             length: raw,
             remaining: fields.remaining(),
-        })?,
-    };
+        }
+        .into()),
+    }
+}
+
+/// Takes the headers, which are all that remains.
+pub(super) fn take_headers<F: Fields>(fields: &mut F, count: usize) -> Result<(), F::Error> {
     for _ in 0..count {
         take_header(fields)?;
     }
     match fields.remaining() {
-        0 => Ok(count),
+        0 => Ok(()),
         behind => Err(RecordErrorKind::TrailingInRecord(behind).into()),
     }
 }

@@ -5,7 +5,9 @@
 //! whatever it decompresses to. A record that lies within one piece, as nearly all do, is read in
 //! place; one that straddles pieces is read field by field.
 
-use super::record::{record_length, take_front, take_headers, Fields, Front};
+use super::record::{
+    bad_record_length, take_front, take_header_count, take_headers, Fields, Front,
+};
 use super::varint::{take_varint, take_varlong};
 use super::{BatchError, DecompressError, Pieces, RecordError, RecordErrorKind};
 
@@ -59,7 +61,10 @@ impl<'a> RecordScan<'a> {
         let length = StraddlingRecord::of(&mut self.bytes, usize::MAX)
             .varint()?
             .ok_or(RecordErrorKind::Varint("record"))?;
-        let length = record_length(length, usize::MAX)?;
+        let length = match usize::try_from(length) {
+            Ok(n @ 1..) => n,
+            _ => return Err(bad_record_length(length, self.bytes.window().len()).into()),
+        };
         if let Some(mut body) = self.bytes.window().get(..length) {
             let record = take_fields(&mut body)?;
             self.bytes.at += length;
@@ -103,7 +108,8 @@ fn take_fields<F: Fields>(fields: &mut F) -> Result<ScannedRecord, F::Error> {
         key,
         ..
     } = take_front(fields)?;
-    take_headers(fields)?;
+    let count = take_header_count(fields)?;
+    take_headers(fields, count)?;
     Ok(ScannedRecord {
         offset_delta,
         timestamp_delta,

@@ -108,8 +108,14 @@ fn snappy_is_read_raw_and_in_xerial_framing() {
 
 #[test]
 fn levels_change_the_size_and_not_the_content() {
-    let text: Vec<u8> = (0..400_000u32)
-        .flat_map(|i| format!("{} ", i.wrapping_mul(i) % 1009).into_bytes())
+    let mut state = 1u64;
+    let text: Vec<u8> = (0..30_000)
+        .flat_map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            format!("word{} ", (state >> 33) % 900).into_bytes()
+        })
         .collect();
     let packed = |compression, level| {
         let mut out = Vec::new();
@@ -148,5 +154,5 @@ fn the_highest_zstd_levels_take_memory_by_the_batch() {
         Some(text.len() as u64),
         "the size was told"
     );
-    assert_eq!(decompress(Compression::Zstd, &out, LIMIT), Ok(text));
+    assert!(decompress(Compression::Zstd, &out, LIMIT).unwrap() == text);
 }
