@@ -78,6 +78,10 @@ pub struct BrokerConfig {
     pub log_message_timestamp_before_max_ms: i64,
     /// `log.message.timestamp.after.max.ms`.
     pub log_message_timestamp_after_max_ms: i64,
+    /// `producer.id.expiration.ms`.
+    pub producer_id_expiration_ms: i64,
+    /// `producer.id.expiration.check.interval.ms`.
+    pub producer_id_expiration_check_interval_ms: u64,
     /// `socket.request.max.bytes`; the frame limit is this or an eighth of the shard's budget.
     pub socket_request_max_bytes: u32,
     /// `request.memory.bytes`, over all shards; 0: 1/16 of RAM, at most 1 GiB a shard.
@@ -157,6 +161,10 @@ impl BrokerConfig {
             log_message_timestamp_before_max_ms: values
                 .int("log.message.timestamp.before.max.ms")?,
             log_message_timestamp_after_max_ms: values.int("log.message.timestamp.after.max.ms")?,
+            producer_id_expiration_ms: values.int("producer.id.expiration.ms")?,
+            producer_id_expiration_check_interval_ms: values
+                .int("producer.id.expiration.check.interval.ms")?
+                as u64,
             socket_request_max_bytes: values.int("socket.request.max.bytes")? as u32,
             request_memory_bytes: values.int("request.memory.bytes")? as u64,
             min_request_progress: values.int("min.request.progress")? as u32,

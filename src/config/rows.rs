@@ -346,6 +346,20 @@ pub static SETTINGS: &[Setting] = &[
         "CreateTime",
         "Whose clock a record's timestamp is from: the producer's, or this broker's when it takes the batch.",
     ),
+    // Idempotent producers.
+    broker(
+        "producer.id.expiration.ms",
+        int(1, I32_MAX),
+        "86400000",
+        "A producer that has written nothing to a partition for this long, by the broker's \
+         clock, is forgotten there: its retries are no longer recognised.",
+    ),
+    broker(
+        "producer.id.expiration.check.interval.ms",
+        int(1, I32_MAX),
+        "600000",
+        "Time between two looks for producers that have expired.",
+    ),
     // Requests and memory.
     broker(
         "socket.request.max.bytes",

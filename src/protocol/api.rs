@@ -126,6 +126,8 @@ impl ApiKey {
         ApiKey::ApiVersions,
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
+        ApiKey::InitProducerId,
+        ApiKey::DescribeProducers,
     ];
 
     /// The number on the wire.

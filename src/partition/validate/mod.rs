@@ -20,8 +20,9 @@
 //! of zstd, at a few MB/s, are for topics with small batches. Memory is bounded by a
 //! piece of the records and by the new batch.
 //!
-//! What it is not: it assigns no offsets and knows no state of the partition, so it
-//! does not check the sequence of an idempotent producer.
+//! What it is not: it assigns no offsets and knows no state of the partition. The
+//! sequence of an idempotent producer's batch is held against what the partition knows
+//! of the producer afterwards (`produce.rs`).
 
 mod records;
 mod rules;
@@ -37,7 +38,7 @@ use crate::protocol::batch::{
     BatchError, BatchHeader, BatchView, RecompressBounds, TimestampType, Timestamps, MAGIC,
 };
 use crate::protocol::ErrorCode;
-use crate::storage::LogBatch;
+use crate::storage::{BatchProducer, LogBatch};
 use bytes::Bytes;
 
 /// A batch that may be appended as it is.
@@ -51,6 +52,11 @@ impl ValidBatch {
     /// The offset of the last record less that of the first.
     pub(super) fn last_offset_delta(&self) -> i32 {
         self.header.last_offset_delta
+    }
+
+    /// The idempotent producer that made it, if one did.
+    pub(super) fn producer(&self) -> Option<BatchProducer> {
+        BatchProducer::of(&self.header)
     }
 
     /// The time that the broker has set as the records' timestamp; -1 if the producer's stand.
@@ -74,6 +80,7 @@ impl ValidBatch {
             leader_epoch,
             first_timestamp: self.header.base_timestamp,
             max_timestamp: self.header.max_timestamp,
+            producer: self.producer(),
             bytes: self.bytes,
         }
     }
