@@ -127,7 +127,9 @@ impl ApiKey {
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
         ApiKey::InitProducerId,
+        ApiKey::DescribeCluster,
         ApiKey::DescribeProducers,
+        ApiKey::DescribeTopicPartitions,
     ];
 
     /// The number on the wire.
