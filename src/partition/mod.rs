@@ -41,6 +41,7 @@ pub use list_offsets::{
 };
 pub use open::{PartitionLoad, PartitionOptions};
 pub use produce::{Acks, Keep, ProduceError, ProduceTicket};
+pub use validate::{RecordRefusal, RecordRefusalReason};
 pub use waiters::ProduceDone;
 
 use crate::config::TopicConfig;

@@ -5,7 +5,7 @@ use crate::controller::{
     ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
 };
 use crate::metadata::{Delta, Image};
-use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader};
+use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
 use crate::runtime::Accepted;
 use crate::storage::ProducerStates;
@@ -199,6 +199,8 @@ pub struct ProduceFault {
     pub code: ErrorCode,
     /// For a person; empty when the code says it all.
     pub message: String,
+    /// The records that are to blame, where single records are: the first of them.
+    pub record_errors: Vec<RecordRefusal>,
 }
 
 /// Reads from several partitions of one owner.

@@ -12,6 +12,7 @@ mod idempotence;
 mod lifecycle;
 mod recovery;
 mod semantics;
+mod validation;
 mod waiting;
 
 use broker::Launch;
