@@ -54,6 +54,8 @@ pub struct BrokerConfig {
     pub log_retention_bytes: i64,
     /// `log.retention.check.interval.ms`.
     pub log_retention_check_interval_ms: u64,
+    /// `log.initial.task.delay.ms`.
+    pub log_initial_task_delay_ms: u64,
     /// `log.segment.delete.delay.ms`.
     pub log_segment_delete_delay_ms: u64,
     /// `log.flush.interval.messages`.
@@ -177,6 +179,7 @@ impl BrokerConfig {
             log_retention_ms: values.log_retention_ms()?,
             log_retention_bytes: values.int("log.retention.bytes")?,
             log_retention_check_interval_ms: values.int("log.retention.check.interval.ms")? as u64,
+            log_initial_task_delay_ms: values.int("log.initial.task.delay.ms")? as u64,
             log_segment_delete_delay_ms: values.int("log.segment.delete.delay.ms")? as u64,
             log_flush_interval_messages: values.int("log.flush.interval.messages")?,
             log_flush_interval_ms: values.log_flush_interval_ms()?,

@@ -126,6 +126,7 @@ impl ApiKey {
         ApiKey::ApiVersions,
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
+        ApiKey::DeleteRecords,
         ApiKey::InitProducerId,
         ApiKey::DescribeCluster,
         ApiKey::DescribeConfigs,

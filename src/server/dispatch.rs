@@ -3,15 +3,15 @@
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
 use super::{
-    api_versions, configs, describe_cluster, describe_producers, describe_topic_partitions, fetch,
-    init_producer_id, list_offsets, metadata, produce, topics,
+    api_versions, configs, delete_records, describe_cluster, describe_producers,
+    describe_topic_partitions, fetch, init_producer_id, list_offsets, metadata, produce, topics,
 };
 use crate::protocol::messages::{
     AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest, DescribeProducersRequest,
-    DescribeTopicPartitionsRequest, FetchRequest, IncrementalAlterConfigsRequest,
-    InitProducerIdRequest, LegacyProduceRequest, ListOffsetsRequest, MetadataRequest,
-    ProduceRequest,
+    DeleteRecordsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
+    DescribeProducersRequest, DescribeTopicPartitionsRequest, FetchRequest,
+    IncrementalAlterConfigsRequest, InitProducerIdRequest, LegacyProduceRequest,
+    ListOffsetsRequest, MetadataRequest, ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
@@ -87,6 +87,10 @@ pub(super) async fn start(
             let request: CreateTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::create(&shard, asked, request).await })
         }
+        ApiKey::DeleteRecords => {
+            let request: DeleteRecordsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { delete_records::run(&shard, asked, request).await })
+        }
         ApiKey::DeleteTopics => {
             let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::delete(&shard, asked, request).await })
@@ -124,7 +128,7 @@ pub(super) async fn start(
             barrier(async move { describe_topic_partitions::run(&shard, asked, &request) })
         }
         // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
-        ApiKey::DeleteRecords | ApiKey::OffsetForLeaderEpoch => {
+        ApiKey::OffsetForLeaderEpoch => {
             return Err(UnservedApi::UnknownKey(api.code()).into());
         }
     })

@@ -44,6 +44,8 @@ pub enum Request {
     Fetch(FetchOrder),
     /// Shard to owner.
     ListOffsets(Vec<ListOffsetsPart>),
+    /// Shard to owner.
+    DeleteRecords(Vec<DeleteRecordsPart>),
     /// Shard to owner: send one [`Request::Notice`] when a bound moves.
     Watch(WatchOrder),
     /// Shard to owner: the watch is no longer wanted.
@@ -79,6 +81,8 @@ pub enum Request {
     DescribeProducers(Vec<PartitionKey>),
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
+    /// Shard to control: a new log start, which holds once it is on the disk. Answered then.
+    RecordLogStart(CheckpointLine),
     /// Shard to control: the data directory failed; nothing more may be written there.
     DataDirFailed(String),
 }
@@ -95,6 +99,8 @@ pub enum Reply {
     Fetched(Vec<Result<FetchOutcome, ErrorCode>>),
     /// The answer to [`Request::ListOffsets`], in the order of its parts.
     Listed(Vec<Result<ListedOffset, ErrorCode>>),
+    /// The answer to [`Request::DeleteRecords`], in the order of its parts.
+    RecordsDeleted(Vec<Result<i64, ErrorCode>>),
     /// The answer to [`Request::Watch`]: a bound had moved already.
     Moved,
     /// The answer to [`Request::CreateTopics`].
@@ -235,6 +241,15 @@ pub struct ListOffsetsPart {
     pub timestamp: i64,
     /// What the asker believes the leader epoch is; -1 if it does not know.
     pub current_leader_epoch: i32,
+}
+
+/// Asks for the records of a partition below an offset to be deleted.
+#[derive(Debug, Clone, Copy)]
+pub struct DeleteRecordsPart {
+    /// Where.
+    pub key: PartitionKey,
+    /// The new log start offset; -1: the high watermark.
+    pub offset: i64,
 }
 
 /// Asks for one notice when any of these partitions' visible bounds passes what

@@ -20,6 +20,7 @@ mod offsets;
 mod partitions;
 mod produce;
 mod producers;
+mod retention;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -27,8 +28,8 @@ pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, FetchPart, ListOffsetsPart, LoadSummary, PartitionKey,
-    ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, DeleteRecordsPart, FetchPart, ListOffsetsPart, LoadSummary,
+    PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
 };
 
 use crate::config::BrokerConfig;
@@ -145,6 +146,7 @@ impl Shard {
         let mesh = seat.join(&rt, handler::handler(shard.clone(), host)).await;
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
+        retention::start(&shard);
         shard
     }
 
