@@ -54,6 +54,9 @@ fn handle(
                 reply.send(Reply::Listed(shard_.list_offsets_here(parts).await));
             });
         }
+        Request::EpochEnds(parts) => {
+            reply.send(Reply::EpochEnds(shard.epoch_ends_here(&parts)));
+        }
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);

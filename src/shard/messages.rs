@@ -6,6 +6,7 @@ use crate::metadata::{Delta, Image};
 use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader};
 use crate::protocol::ErrorCode;
 use crate::runtime::Accepted;
+use crate::storage::leader_epochs::EpochEnd;
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub enum Request {
     Fetch(FetchOrder),
     /// Shard to owner.
     ListOffsets(Vec<ListOffsetsPart>),
+    /// Shard to owner.
+    EpochEnds(Vec<EpochEndPart>),
     /// Shard to owner: send one [`Request::Notice`] when a bound moves.
     Watch(WatchOrder),
     /// Shard to owner: the watch is no longer wanted.
@@ -69,10 +72,12 @@ pub enum Reply {
     Loaded(LoadSummary),
     /// The answer to [`Request::Produce`], in the order of its parts.
     Produced(Vec<Result<Produced, ProduceFault>>),
-    /// The answer to [`Request::Fetch`], in the order of its parts.
-    Fetched(Vec<Result<FetchOutcome, ErrorCode>>),
+    /// The answer to [`Request::Fetch`].
+    Fetched(FetchedParts),
     /// The answer to [`Request::ListOffsets`], in the order of its parts.
     Listed(Vec<Result<ListedOffset, ErrorCode>>),
+    /// The answer to [`Request::EpochEnds`], in the order of its parts.
+    EpochEnds(Vec<Result<Option<EpochEnd>, ErrorCode>>),
     /// The answer to [`Request::Watch`]: a bound had moved already.
     Moved,
     /// The answer to [`Request::CreateTopics`].
@@ -178,8 +183,20 @@ pub struct FetchOrder {
     pub parts: Vec<FetchPart>,
     /// Bytes over all parts; the first non-empty part may exceed it by one batch.
     pub bytes_max: usize,
+    /// Read nothing, and only look, while fewer bytes than this are there; unless a
+    /// part has something to tell that can't wait.
+    pub bytes_least: usize,
     /// Who reads: sets the visible bound.
     pub reader: Reader,
+}
+
+/// What an owner read, or saw where it only looked.
+pub struct FetchedParts {
+    /// In the order of the order's parts.
+    pub outcomes: Vec<Result<FetchOutcome, ErrorCode>>,
+    /// About the bytes that could have been read, each part up to its limit; 0 if it
+    /// was not asked to look.
+    pub bytes_available: usize,
 }
 
 /// A read from one partition.
@@ -191,8 +208,13 @@ pub struct FetchPart {
     pub offset: i64,
     /// What the reader believes the leader epoch is; -1 if it does not know.
     pub current_leader_epoch: i32,
+    /// The epoch of the last record that the reader has; -1 if it does not say.
+    pub last_fetched_epoch: i32,
     /// Bytes of this part.
     pub bytes_max: usize,
+    /// What an earlier read of the same fetch found, and where it ended: only what
+    /// lies behind has to be estimated.
+    pub counted: Option<(usize, i64)>,
 }
 
 /// A question about offsets.
@@ -203,6 +225,19 @@ pub struct ListOffsetsPart {
     /// A time in milliseconds, or one of Kafka's negative marks.
     pub timestamp: i64,
     /// What the asker believes the leader epoch is; -1 if it does not know.
+    pub current_leader_epoch: i32,
+    /// Who asks: sets the visible bound.
+    pub reader: Reader,
+}
+
+/// A question about where a leader epoch ended.
+#[derive(Debug, Clone, Copy)]
+pub struct EpochEndPart {
+    /// Where.
+    pub key: PartitionKey,
+    /// The epoch.
+    pub leader_epoch: i32,
+    /// What the asker believes the leader epoch is now; -1 if it does not know.
     pub current_leader_epoch: i32,
 }
 

@@ -12,6 +12,7 @@
 
 mod background;
 mod control;
+mod epochs;
 mod fetch;
 mod handler;
 mod memory;
@@ -26,7 +27,7 @@ pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, FetchPart, ListOffsetsPart, LoadSummary, PartitionKey,
+    CheckpointLine, CloseSummary, EpochEndPart, FetchPart, ListOffsetsPart, LoadSummary, PartitionKey,
     ProduceFault, ProducePart, Produced, Reply, Request,
 };
 
@@ -113,6 +114,7 @@ impl Shard {
                 open_segments_max: sizes.open_segments_max,
             },
         );
+        let counters = storage.counters().clone();
         let shard = Shard(Rc::new(Inner {
             rt: rt.clone(),
             config,
@@ -129,7 +131,7 @@ impl Shard {
             ),
             storage,
             write_budget: Budget::new(sizes.write_bytes),
-            counters: Rc::new(Counters::default()),
+            counters,
             stopping: Cell::new(false),
             stop: Event::new(),
             left: Cell::new(false),
