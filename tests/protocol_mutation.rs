@@ -9,13 +9,15 @@
 mod corpus;
 #[path = "mutation/counting.rs"]
 mod counting;
+#[path = "mutation/decoders.rs"]
+mod decoders;
 #[path = "mutation/mutate.rs"]
 mod mutate;
 
 use bytes::Bytes;
-use highwater::protocol::batch::{decompress, BatchView, Batches, Compression};
+use highwater::protocol::batch::decompress;
 use highwater::protocol::codec::{BUDGET_BASE_BYTES, BUDGET_FACTOR};
-use highwater::protocol::messages::*;
+use highwater::protocol::messages::LegacyProduceRequest;
 use highwater::protocol::{ApiKey, DecodeError, Reader, RequestHeader, ResponseHeader};
 
 use corpus::{Frame, Kind};
@@ -116,8 +118,11 @@ fn the_corpus_is_good_and_the_allocator_counts() {
 fn read(kind: Kind, bytes: Bytes) -> bool {
     match kind {
         Kind::Request => read_request(bytes),
-        Kind::Response(key, version) => read_response(key, version, bytes),
-        Kind::Batches => read_batches(bytes),
+        Kind::RequestBody(key, version) => {
+            told(decoders::request(key, version, &mut Reader::new(bytes)))
+        }
+        Kind::Response(key, version) => told(read_response(key, version, bytes)),
+        Kind::Batches => decoders::batches(bytes),
     }
 }
 
@@ -126,73 +131,28 @@ fn read_request(bytes: Bytes) -> bool {
     let Ok(header) = RequestHeader::decode(&mut r) else {
         return false;
     };
-    let Ok(key) = header.served() else {
+    match header.served() {
+        Ok(key) => told(decoders::request(key, header.api_version, &mut r)),
         // The one that is answered nevertheless.
-        let is_legacy = header.api_key == ApiKey::Produce.code();
-        return is_legacy && LegacyProduceRequest::decode(&mut r, header.api_version).is_ok();
-    };
-    let version = header.api_version;
-    match key {
-        ApiKey::Produce => ProduceRequest::decode(&mut r, version).map(read_produced),
-        ApiKey::Fetch => FetchRequest::decode(&mut r, version).map(|_| true),
-        ApiKey::ListOffsets => ListOffsetsRequest::decode(&mut r, version).map(|_| true),
-        ApiKey::Metadata => MetadataRequest::decode(&mut r, version).map(|_| true),
-        ApiKey::ApiVersions => ApiVersionsRequest::decode(&mut r, version).map(|_| true),
-        ApiKey::CreateTopics => CreateTopicsRequest::decode(&mut r, version).map(|_| true),
-        ApiKey::DeleteTopics => DeleteTopicsRequest::decode(&mut r, version).map(|_| true),
-    }
-    .unwrap_or_else(refused)
-}
-
-/// The batches inside go through the reader of batches too; only their frame counts as good or bad.
-fn read_produced(request: ProduceRequest) -> bool {
-    for partition in request.topic_data.iter().flat_map(|t| &t.partition_data) {
-        if let Some(records) = &partition.records {
-            read_batches(records.to_bytes());
+        Err(_) => {
+            let is_legacy = header.api_key == ApiKey::Produce.code();
+            is_legacy && LegacyProduceRequest::decode(&mut r, header.api_version).is_ok()
         }
     }
-    true
 }
 
-fn read_response(key: ApiKey, version: i16, bytes: Bytes) -> bool {
+fn read_response(key: ApiKey, version: i16, bytes: Bytes) -> Result<(), DecodeError> {
     let mut r = Reader::new(bytes);
-    if let Err(error) = ResponseHeader::decode(&mut r, key, version) {
-        return refused(error);
-    }
-    match key {
-        ApiKey::Produce => ProduceResponse::decode(&mut r, version).map(drop),
-        ApiKey::Fetch => FetchResponse::decode(&mut r, version).map(drop),
-        ApiKey::ListOffsets => ListOffsetsResponse::decode(&mut r, version).map(drop),
-        ApiKey::Metadata => MetadataResponse::decode(&mut r, version).map(drop),
-        ApiKey::ApiVersions => ApiVersionsResponse::decode(&mut r, version).map(drop),
-        ApiKey::CreateTopics => CreateTopicsResponse::decode(&mut r, version).map(drop),
-        ApiKey::DeleteTopics => DeleteTopicsResponse::decode(&mut r, version).map(drop),
-    }
-    .map_or_else(refused, |()| true)
+    ResponseHeader::decode(&mut r, key, version)?;
+    decoders::response(key, version, &mut r)
 }
 
-/// Without decompression, and beyond a wrong CRC, which would hide everything else.
-fn read_batches(bytes: Bytes) -> bool {
-    let mut is_good = BatchView::parse_produced(bytes.clone()).is_ok();
-    for batch in Batches::new(bytes) {
-        let Ok(batch) = batch else {
-            return false;
-        };
-        is_good |= batch.validate_crc().is_ok() && batch.header().validate_count().is_ok();
-        if batch.header().attributes.compression() == Ok(Compression::None) {
-            is_good &= batch.validate_records(usize::MAX).is_ok();
-            for record in batch.records().into_iter().flatten().flatten() {
-                is_good &= record.headers.count() == record.headers.len();
-            }
-        }
+/// True if it was read; every refusal can be told.
+fn told(read: Result<(), DecodeError>) -> bool {
+    if let Err(error) = &read {
+        assert!(error.field.is_some(), "{error}");
     }
-    is_good
-}
-
-/// Every refusal can be told.
-fn refused(error: DecodeError) -> bool {
-    assert!(error.field.is_some(), "{error}");
-    false
+    read.is_ok()
 }
 
 fn number(name: &str, default: u64) -> u64 {

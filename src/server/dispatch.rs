@@ -85,6 +85,19 @@ pub(super) async fn start(
             let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::delete(&shard, asked, request).await })
         }
+        // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
+        ApiKey::DeleteRecords
+        | ApiKey::InitProducerId
+        | ApiKey::OffsetForLeaderEpoch
+        | ApiKey::DescribeConfigs
+        | ApiKey::AlterConfigs
+        | ApiKey::CreatePartitions
+        | ApiKey::IncrementalAlterConfigs
+        | ApiKey::DescribeCluster
+        | ApiKey::DescribeProducers
+        | ApiKey::DescribeTopicPartitions => {
+            return Err(UnservedApi::UnknownKey(api.code()).into());
+        }
     })
 }
 
