@@ -5,7 +5,8 @@ use crate::protocol::codec::Versioned;
 use crate::protocol::messages::{
     ApiVersionsRequest, ApiVersionsResponse, CreateTopicsRequest, CreateTopicsResponse,
     DeleteTopicsRequest, DeleteTopicsResponse, FetchRequest, FetchResponse, ListOffsetsRequest,
-    ListOffsetsResponse, MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse,
+    ListOffsetsResponse, MetadataRequest, MetadataResponse, OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse, ProduceRequest, ProduceResponse,
 };
 use crate::protocol::{
     frame_length, request_frame, ApiKey, DecodeError, ErrorCode, Message, Reader, ResponseHeader,
@@ -41,6 +42,7 @@ calls! {
     FetchRequest => FetchResponse,
     ListOffsetsRequest => ListOffsetsResponse,
     MetadataRequest => MetadataResponse,
+    OffsetForLeaderEpochRequest => OffsetForLeaderEpochResponse,
     ProduceRequest => ProduceResponse,
 }
 

@@ -97,11 +97,6 @@ const BROKER: &[Row] = &[
     fixed("max.connections.per.ip.overrides", "", UNLIMITED),
     fixed("max.connection.creation.rate", "2147483647", UNLIMITED),
     fixed(
-        "max.incremental.fetch.session.cache.slots",
-        "0",
-        "there are no fetch sessions",
-    ),
-    fixed(
         "queued.max.request.bytes",
         "-1",
         "use `request.memory.bytes`",

@@ -83,8 +83,7 @@ impl Inner {
         let replica = self.replica.borrow();
         let latest = self.log.borrow().latest_epoch();
         latest.is_some_and(|latest| {
-            latest.epoch == replica.leader_epoch()
-                && latest.start_offset > replica.high_watermark()
+            latest.epoch == replica.leader_epoch() && latest.start_offset > replica.high_watermark()
         })
     }
 }

@@ -126,6 +126,7 @@ impl ApiKey {
         ApiKey::ApiVersions,
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
+        ApiKey::OffsetForLeaderEpoch,
     ];
 
     /// The number on the wire.

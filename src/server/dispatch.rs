@@ -2,10 +2,13 @@
 
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
-use super::{api_versions, fetch, list_offsets, metadata, produce, topics};
+use super::{
+    api_versions, fetch, list_offsets, metadata, offset_for_leader_epoch, produce, topics,
+};
 use crate::protocol::messages::{
     ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest,
-    LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
+    LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
+    ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
@@ -61,9 +64,15 @@ pub(super) async fn start(
             Started::Pipelined(produce::start(&shard, asked, request).await)
         }
         ApiKey::Fetch => {
-            let request: FetchRequest = body(&mut reader, asked, decoded)?;
+            let request: FetchRequest = body(&mut reader, asked, &mut None)?;
+            if let Some(permit) = decoded {
+                // Its lists live on as what is read and answered.
+                permit.shrink_to(reader.decoded_bytes() as u64 * fetch::LISTS);
+            }
             let (turn, hurry) = (open.fetch_turns.next(), open.hurry.clone());
-            Started::Pipelined(Box::pin(fetch::run(shard, asked, request, turn, hurry)))
+            let sessions = open.fetch_sessions.clone();
+            let run = fetch::run(shard, sessions, asked, request, turn, hurry);
+            Started::Pipelined(Box::pin(run))
         }
         ApiKey::ListOffsets => {
             let request: ListOffsetsRequest = body(&mut reader, asked, decoded)?;
@@ -85,10 +94,13 @@ pub(super) async fn start(
             let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::delete(&shard, asked, request).await })
         }
+        ApiKey::OffsetForLeaderEpoch => {
+            let request: OffsetForLeaderEpochRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { offset_for_leader_epoch::run(&shard, asked, request).await })
+        }
         // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
         ApiKey::DeleteRecords
         | ApiKey::InitProducerId
-        | ApiKey::OffsetForLeaderEpoch
         | ApiKey::DescribeConfigs
         | ApiKey::AlterConfigs
         | ApiKey::CreatePartitions

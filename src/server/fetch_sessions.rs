@@ -182,6 +182,7 @@ impl FetchSessions {
     }
 
     /// How many sessions there are.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -267,6 +268,11 @@ impl FetchSession {
     /// What the next request has to name.
     pub fn epoch(&self) -> i32 {
         self.epoch
+    }
+
+    #[cfg(test)]
+    pub fn set_epoch(&mut self, epoch: i32) {
+        self.epoch = epoch;
     }
 }
 

@@ -9,8 +9,14 @@ mod broker;
 mod connection;
 mod dispatch;
 mod fetch;
+mod fetch_list;
+mod fetch_sessions;
+#[cfg(test)]
+mod fetch_sessions_tests;
 mod list_offsets;
+mod lookup;
 mod metadata;
+mod offset_for_leader_epoch;
 mod produce;
 mod registry;
 mod respond;

@@ -1,5 +1,6 @@
 //! Produce.
 
+use super::lookup::Topics;
 use super::respond::{Answer, Asked};
 use crate::partition::Acks;
 use crate::protocol::messages::{
@@ -7,7 +8,7 @@ use crate::protocol::messages::{
     TopicProduceResponse,
 };
 use crate::protocol::{ErrorCode, Str};
-use crate::shard::{PartitionKey, ProduceFault, ProducePart, Shard};
+use crate::shard::{ProduceFault, ProducePart, Shard};
 use bytes::Bytes;
 use std::future::Future;
 use std::pin::Pin;
@@ -30,38 +31,21 @@ pub(super) async fn start(
         let response = refuse_all(&request, ErrorCode::InvalidRequest);
         return Box::pin(async move { asked.answer_or_close(&response) });
     }
-    let image = shard.image();
+    let topics = Topics::now(shard);
     let mut parts = Vec::new();
     let mut places = Vec::new();
     for topic in request.topic_data {
         let by_id = asked.api_version >= 13;
-        let found = image.as_ref().and_then(|image| {
-            if by_id {
-                image.topic_by_id(&topic.topic_id)
-            } else {
-                image.topic(&topic.name)
-            }
-        });
-        let absent = if by_id {
-            ErrorCode::UnknownTopicId
-        } else {
-            ErrorCode::UnknownTopicOrPartition
-        };
+        let found = topics.find(by_id, &topic.name, &topic.topic_id);
         let mut partition_responses = Vec::with_capacity(topic.partition_data.len());
         for partition in topic.partition_data {
             let mut answer = refused(partition.index, ErrorCode::None, None);
-            match found {
-                None => answer.error_code = absent.code(),
-                Some(found) if !has_partition(found.partitions.len(), partition.index) => {
-                    answer.error_code = ErrorCode::UnknownTopicOrPartition.code();
-                }
-                Some(found) => {
+            match found.partition(partition.index) {
+                Err(code) => answer.error_code = code.code(),
+                Ok(key) => {
                     places.push((response.responses.len(), partition_responses.len()));
                     parts.push(ProducePart {
-                        key: PartitionKey {
-                            topic_id: found.id,
-                            index: partition.index,
-                        },
+                        key,
                         records: partition
                             .records
                             .map(|records| records.to_bytes())
@@ -149,10 +133,6 @@ fn refused(index: i32, code: ErrorCode, message: Option<Str>) -> PartitionProduc
         error_message: message,
         ..Default::default()
     }
-}
-
-pub(super) fn has_partition(partitions: usize, index: i32) -> bool {
-    usize::try_from(index).is_ok_and(|index| index < partitions)
 }
 
 fn acks_of(acks: i16) -> Option<Acks> {

@@ -336,6 +336,7 @@ impl Control {
             | Request::Produce(_)
             | Request::Fetch(_)
             | Request::ListOffsets(_)
+            | Request::EpochEnds(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),

@@ -146,7 +146,10 @@ impl Shard {
             reader: plan.reader,
         };
         if groups.len() == 1 {
-            return self.ask_owners(plan.parts.len(), groups, order).await.outcomes;
+            return self
+                .ask_owners(plan.parts.len(), groups, order)
+                .await
+                .outcomes;
         }
         let mut groups = groups;
         if order.bytes_least > 0 {
@@ -161,7 +164,10 @@ impl Shard {
             order.bytes_least = 0;
             groups = self.by_owner(plan.parts.clone(), |part| part.key);
         }
-        let mut outcomes = self.ask_owners(plan.parts.len(), groups, order).await.outcomes;
+        let mut outcomes = self
+            .ask_owners(plan.parts.len(), groups, order)
+            .await
+            .outcomes;
         cut_to(&mut outcomes, &plan.parts, bytes_max);
         outcomes
     }
@@ -205,12 +211,7 @@ impl Shard {
         all
     }
 
-    async fn fetch_there(
-        &self,
-        owner: usize,
-        order: FetchOrder,
-        parts_len: usize,
-    ) -> FetchedParts {
+    async fn fetch_there(&self, owner: usize, order: FetchOrder, parts_len: usize) -> FetchedParts {
         match self.call(owner, Request::Fetch(order)).await {
             Ok(Reply::Fetched(fetched)) => fetched,
             Ok(_) | Err(_) => refused(parts_len, ErrorCode::NotLeaderOrFollower),
@@ -322,11 +323,7 @@ fn is_final(outcomes: &[Result<FetchOutcome, ErrorCode>]) -> bool {
 /// over all: at batch boundaries, in order, the first non-empty one keeping at least
 /// one batch. Each owner let its own first part exceed the part's limit; only the
 /// first of all may.
-fn cut_to(
-    outcomes: &mut [Result<FetchOutcome, ErrorCode>],
-    parts: &[FetchPart],
-    bytes_max: usize,
-) {
+fn cut_to(outcomes: &mut [Result<FetchOutcome, ErrorCode>], parts: &[FetchPart], bytes_max: usize) {
     let mut left = bytes_max;
     let mut empty_so_far = true;
     for (outcome, part) in outcomes.iter_mut().zip(parts) {

@@ -27,8 +27,8 @@ pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, EpochEndPart, FetchPart, ListOffsetsPart, LoadSummary, PartitionKey,
-    ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, EpochEndPart, FetchPart, ListOffsetsPart, LoadSummary,
+    PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
 };
 
 use crate::config::BrokerConfig;
@@ -167,6 +167,11 @@ impl Shard {
     /// This shard's place.
     pub fn me(&self) -> usize {
         self.0.me
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.0.shards
     }
 
     /// The cluster image as this shard has it; `None` until it has loaded.

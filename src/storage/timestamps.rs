@@ -66,7 +66,8 @@ impl Log {
         Ok(None)
     }
 
-    /// The first record below `bound` with the largest timestamp. (KIP-734.)
+    /// The first record at or above the log start and below `bound` with the largest
+    /// timestamp. (KIP-734.)
     pub async fn offset_of_max_timestamp(
         &self,
         bound: i64,
@@ -75,9 +76,17 @@ impl Log {
         let _io = log.gate.enter().await.map_err(|_| ReadError::Closed)?;
         let bound = bound.min(self.end_offset());
         let log_start = self.log_start_offset();
+        if log_start >= bound {
+            return Ok(None);
+        }
+        // Of a batch that the log start cuts, the header tells too much.
+        let cut = log.largest_of_cut_batch(log_start).await?;
         let mut best: Option<(Rc<Segment>, BatchHeader, u64)> = None;
+        let cut_timestamp = cut.map_or(-1, |found| found.timestamp);
         for segment in log.segments() {
-            let best_timestamp = best.as_ref().map_or(-1, |(_, h, _)| h.max_timestamp);
+            let best_timestamp = best
+                .as_ref()
+                .map_or(cut_timestamp, |(_, h, _)| h.max_timestamp);
             if segment.base_offset >= bound {
                 break;
             }
@@ -93,7 +102,7 @@ impl Log {
             }
         }
         let Some((segment, header, position)) = best else {
-            return Ok(None);
+            return Ok(cut);
         };
         let file = log.open_file(&segment).await?;
         let mut walk = SegmentWalk::new(log, &segment, file, position, 0, WALK_READ_BYTES);
@@ -130,7 +139,41 @@ impl LogShared {
         ))
     }
 
-    /// The first batch below `bound` with the largest timestamp above `above`.
+    /// If `log_start` lies within a batch: of its records from there on, the first with
+    /// the largest timestamp.
+    async fn largest_of_cut_batch(
+        &self,
+        log_start: i64,
+    ) -> Result<Option<TimestampOffset>, ReadError> {
+        let segment = self.segment_for(log_start);
+        let file = self.open_file(&segment).await?;
+        let entry = segment.with_indexes(|index, _| index.lookup(log_start));
+        let position = entry.flatten().map_or(0, |(_, p)| u64::from(p));
+        let base = segment.base_offset;
+        let mut walk = SegmentWalk::new(self, &segment, file, position, base, WALK_READ_BYTES);
+        while let Some((header, position)) = walk.next().await? {
+            if header.base_offset >= log_start {
+                break;
+            }
+            if header.last_offset < log_start {
+                continue;
+            }
+            let mut best: Option<TimestampOffset> = None;
+            let offset_min = log_start;
+            records_from(&mut walk, &header, position, offset_min, |found| {
+                if found.timestamp > best.map_or(-1, |best| best.timestamp) {
+                    best = Some(found);
+                }
+                false
+            })
+            .await?;
+            return Ok(best);
+        }
+        Ok(None)
+    }
+
+    /// The first batch that begins in the log, ends below `bound`, and has the largest
+    /// timestamp above `above`.
     async fn max_batch(
         &self,
         segment: &Rc<Segment>,
@@ -158,7 +201,7 @@ impl LogShared {
                 break;
             }
             let least = best.as_ref().map_or(above, |(h, _)| h.max_timestamp);
-            if header.max_timestamp > least && header.last_offset >= log_start {
+            if header.max_timestamp > least && header.base_offset >= log_start {
                 best = Some((header, position));
                 if header.max_timestamp >= largest {
                     break;
@@ -177,6 +220,26 @@ async fn first_record(
     timestamp: i64,
     offset_min: i64,
 ) -> Result<Option<TimestampOffset>, ReadError> {
+    let mut first = None;
+    records_from(walk, header, position, offset_min, |found| {
+        let qualifies = found.timestamp >= timestamp;
+        first = qualifies.then_some(found);
+        qualifies
+    })
+    .await?;
+    Ok(first)
+}
+
+/// Shows the records of a batch from `offset_min` on, in order, until `is_enough`. Where
+/// all have one timestamp, or the records are too many bytes to be searched, only the
+/// first is shown, with the batch's largest timestamp: so no record is missed.
+async fn records_from(
+    walk: &mut SegmentWalk<'_>,
+    header: &BatchHeader,
+    position: u64,
+    offset_min: i64,
+    mut is_enough: impl FnMut(TimestampOffset) -> bool,
+) -> Result<(), ReadError> {
     let bytes = walk.batch_bytes(header, position).await?;
     let corrupt = |e: BatchError| walk.corrupt_at(position, e.to_string());
     let view = BatchView::parse(bytes).map_err(corrupt)?;
@@ -185,29 +248,29 @@ async fn first_record(
         offset,
         leader_epoch: header.leader_epoch,
     };
+    let at_start = found(header.max_timestamp, header.base_offset.max(offset_min));
     let attributes = view.header().attributes;
     if attributes.timestamp_type() == TimestampType::LogAppendTime {
-        let offset = header.base_offset.max(offset_min);
-        return Ok(Some(found(header.max_timestamp, offset)));
+        is_enough(at_start);
+        return Ok(());
     }
     let records = match view.decompressed(RECORDS_BYTES_MAX) {
         Ok(records) => records,
-        // Too much to search: the batch's start, so that no record is missed.
         Err(BatchError::Decompress(DecompressError::TooLarge { .. })) => {
-            let offset = header.base_offset.max(offset_min);
-            return Ok(Some(found(header.max_timestamp, offset)));
+            is_enough(at_start);
+            return Ok(());
         }
         Err(error) => return Err(corrupt(error)),
     };
     for record in RecordIter::new(&records, view.header().record_count) {
         let record = record.map_err(|e| corrupt(e.into()))?;
         let offset = header.base_offset + i64::from(record.offset_delta);
-        let at = view.header().timestamp(record.timestamp_delta);
-        if at >= timestamp && offset >= offset_min {
-            return Ok(Some(found(at, offset)));
+        let timestamp = view.header().timestamp(record.timestamp_delta);
+        if offset >= offset_min && is_enough(found(timestamp, offset)) {
+            break;
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 const WALK_READ_BYTES: usize = 128 << 10;

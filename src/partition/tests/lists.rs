@@ -15,7 +15,7 @@ fn offsets_are_found_by_timestamp_and_by_name() {
     let bed = Bed::new(1);
     let partition = bed.create(config(FlushOnAck::All));
     bed.run(async {
-        let listed = |timestamp| partition.list_offset(timestamp, -1);
+        let listed = |timestamp| partition.list_offset(timestamp, -1, Reader::Consumer);
         assert_eq!(listed(MAX_TIMESTAMP).await, Ok(ListedOffset::NONE));
         assert_eq!(listed(0).await, Ok(ListedOffset::NONE));
         assert_eq!(listed(LATEST).await.unwrap().offset, 0);
@@ -61,7 +61,7 @@ fn what_is_not_visible_is_not_found() {
     bed.run(async {
         let one = produce(&partition, batch_at(&[100]), Acks::Leader);
         one.done.await.expect("written");
-        let listed = |timestamp| partition.list_offset(timestamp, -1);
+        let listed = |timestamp| partition.list_offset(timestamp, -1, Reader::Consumer);
         assert_eq!(listed(LATEST).await.unwrap().offset, 0);
         assert_eq!(listed(50).await, Ok(ListedOffset::NONE));
         assert_eq!(listed(MAX_TIMESTAMP).await, Ok(ListedOffset::NONE));

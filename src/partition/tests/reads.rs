@@ -23,7 +23,7 @@ fn a_fetch_returns_nothing_beyond_the_high_watermark() {
             assert_eq!(outcome.high_watermark, 1);
             assert_eq!(outcome.last_stable_offset, 1);
             assert_eq!(outcome.next_offset, 1);
-            assert_eq!(partition.bytes_available(1), Ok(0));
+            assert_eq!(partition.bytes_available(1, Reader::Consumer), Ok(0));
         });
     }
 }
@@ -52,12 +52,12 @@ fn between_the_high_watermark_and_the_leo_a_fetch_is_empty_and_beyond_it_fails()
                 assert_eq!((outcome.bytes, outcome.next_offset), (0, offset));
                 assert!(outcome.slices.is_empty() && outcome.batch_bytes.is_empty());
             }
-            assert_eq!(partition.bytes_available(offset), Ok(0));
+            assert_eq!(partition.bytes_available(offset, Reader::Consumer), Ok(0));
         }
         for offset in [-1, 3, i64::MAX, i64::MIN] {
             let refused = partition.fetch(fetch_from(offset)).await.unwrap_err();
             assert_eq!(refused, ErrorCode::OffsetOutOfRange);
-            let refused = partition.bytes_available(offset);
+            let refused = partition.bytes_available(offset, Reader::Consumer);
             assert_eq!(refused, Err(ErrorCode::OffsetOutOfRange));
         }
     });
@@ -81,7 +81,10 @@ fn another_leader_epoch_is_refused() {
         assert_eq!(refused, ErrorCode::FencedLeaderEpoch);
         let refused = partition.fetch(known(5)).await.unwrap_err();
         assert_eq!(refused, ErrorCode::UnknownLeaderEpoch);
-        let refused = partition.list_offset(LATEST, 3).await.unwrap_err();
+        let refused = partition
+            .list_offset(LATEST, 3, Reader::Consumer)
+            .await
+            .unwrap_err();
         assert_eq!(refused, ErrorCode::FencedLeaderEpoch);
     });
 }
@@ -136,7 +139,7 @@ fn the_size_limit_holds_but_for_one_whole_batch() {
         let two = partition.fetch(limited(2_500, true)).await.unwrap();
         assert_eq!(two.next_offset, 2);
         assert!(two.bytes <= 2_500);
-        assert!(partition.bytes_available(0).unwrap() > 4_000);
+        assert!(partition.bytes_available(0, Reader::Consumer).unwrap() > 4_000);
     });
 }
 
