@@ -14,6 +14,8 @@ mod background;
 mod control;
 mod epochs;
 mod fetch;
+#[cfg(test)]
+mod fetch_tests;
 mod handler;
 mod memory;
 mod messages;

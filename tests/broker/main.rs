@@ -7,7 +7,9 @@ mod files;
 
 mod bad_input;
 mod client;
+mod fetch_sessions;
 mod lifecycle;
+mod offsets;
 mod recovery;
 mod semantics;
 mod waiting;
