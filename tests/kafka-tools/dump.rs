@@ -87,7 +87,7 @@ pub struct BatchFields<'a>(BTreeMap<&'a str, &'a str>);
 impl<'a> BatchFields<'a> {
     pub fn parse(line: &'a str) -> BatchFields<'a> {
         let words: Vec<&str> = line.split(' ').collect();
-        assert!(words.len() % 2 == 0, "names and values: {line}");
+        assert!(words.len().is_multiple_of(2), "names and values: {line}");
         let pairs = words.chunks(2).map(|pair| {
             let name = pair[0].strip_suffix(':').expect("a name before a colon");
             (name, pair[1])

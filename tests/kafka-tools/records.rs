@@ -65,8 +65,8 @@ impl Source {
         let value_bytes = 1 + self.random(self.value_bytes_max as u64) as usize;
         Sent {
             timestamp: FIRST_TIMESTAMP + (n * 10 - back.min(n * 10)) as i64,
-            key: (self.all_keyed || n % 3 != 0).then(|| format!("key-{}", n % 17)),
-            value: (n % 7 != 0).then(|| self.text(value_bytes)),
+            key: (self.all_keyed || !n.is_multiple_of(3)).then(|| format!("key-{}", n % 17)),
+            value: (!n.is_multiple_of(7)).then(|| self.text(value_bytes)),
             headers,
         }
     }

@@ -7,6 +7,8 @@
 //! What it is not: it repairs nothing, and it reads no records, only batches.
 
 mod index_check;
+#[cfg(test)]
+mod tests;
 
 use self::index_check::IndexCheck;
 use super::checkpoint_file::{self, Checkpoint};
@@ -187,10 +189,11 @@ pub async fn verify_dir(rt: &Rt, path: &Path) -> Result<VerifyReport, InspectErr
     let entries = dir.list().await?;
     let is_log = |name: &str| matches!(parse_name(name), Some((_, LOG)));
     if entries.iter().any(|e| !e.is_dir && is_log(&e.name)) {
-        let cleaned = Cleaned::read(&dir.subdir("..")).await?;
         let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.and_then(PartitionName::parse);
-        let cleaned_to = name.map_or(0, |name| cleaned.to(&name));
+        let cleaned_to = match name.and_then(PartitionName::parse) {
+            Some(name) => Cleaned::read(&rt.dir(parent(path))).await?.to(&name),
+            None => 0,
+        };
         report.add(verify_partition(rt, &dir, cleaned_to).await?);
         return Ok(report);
     }
@@ -516,12 +519,16 @@ async fn open(rt: &Rt, path: &Path, expected: &'static str) -> Result<(File, i64
             })
         }
     };
-    let parent = match path.parent() {
+    let file = rt.dir(parent(path)).open(name, OpenMode::Read).await?;
+    Ok((file, offset))
+}
+
+/// The directory that a path's last component is in.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
-    let file = rt.dir(parent).open(name, OpenMode::Read).await?;
-    Ok((file, offset))
+    }
 }
 
 /// Reads a file of bounded size.
