@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use super::error::{ConfigError, Origin};
 use super::table::{find, Scope};
-use super::value::{parse_bool, parse_int, HostPort};
-use super::{FlushOnAck, Sources};
+use super::value::{list_entries, parse_bool, parse_int, HostPort};
+use super::{FlushOnAck, MessageTimestampType, Sources, TopicCompression};
 
 /// The broker's settings, all of them checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +44,32 @@ pub struct BrokerConfig {
     pub log_segment_bytes: u32,
     /// `log.roll.ms`, or `log.roll.hours` where that is empty.
     pub log_roll_ms: i64,
+    /// `log.roll.jitter.ms`, or `log.roll.jitter.hours` where that is empty.
+    pub log_roll_jitter_ms: i64,
+    /// `log.cleanup.policy` contains `delete`.
+    pub log_cleanup_delete: bool,
+    /// `log.retention.ms`, or `log.retention.minutes`, or `log.retention.hours`; -1: forever.
+    pub log_retention_ms: i64,
+    /// `log.retention.bytes`; -1: no limit.
+    pub log_retention_bytes: i64,
+    /// `log.retention.check.interval.ms`.
+    pub log_retention_check_interval_ms: u64,
+    /// `log.segment.delete.delay.ms`.
+    pub log_segment_delete_delay_ms: u64,
+    /// `log.flush.interval.messages`.
+    pub log_flush_interval_messages: i64,
+    /// `log.flush.interval.ms`, or `log.flush.scheduler.interval.ms` where that is empty.
+    pub log_flush_interval_ms: i64,
+    /// `compression.type`.
+    pub compression_type: TopicCompression,
+    /// `compression.gzip.level`; -1: the codec's own default.
+    pub compression_gzip_level: i32,
+    /// `compression.lz4.level`.
+    pub compression_lz4_level: i32,
+    /// `compression.zstd.level`.
+    pub compression_zstd_level: i32,
+    /// `log.message.timestamp.type`.
+    pub log_message_timestamp_type: MessageTimestampType,
     /// `log.index.interval.bytes`.
     pub log_index_interval_bytes: u32,
     /// `log.index.size.max.bytes`.
@@ -51,6 +78,10 @@ pub struct BrokerConfig {
     pub log_message_timestamp_before_max_ms: i64,
     /// `log.message.timestamp.after.max.ms`.
     pub log_message_timestamp_after_max_ms: i64,
+    /// `producer.id.expiration.ms`.
+    pub producer_id_expiration_ms: i64,
+    /// `producer.id.expiration.check.interval.ms`.
+    pub producer_id_expiration_check_interval_ms: u64,
     /// `socket.request.max.bytes`; the frame limit is this or an eighth of the shard's budget.
     pub socket_request_max_bytes: u32,
     /// `request.memory.bytes`, over all shards; 0: 1/16 of RAM, at most 1 GiB a shard.
@@ -100,7 +131,7 @@ impl BrokerConfig {
             auto_create_topics_enable: values.bool("auto.create.topics.enable")?,
             num_partitions: values.int("num.partitions")? as i32,
             default_replication_factor: values.int("default.replication.factor")? as i16,
-            flush_on_ack: values.flush_on_ack()?,
+            flush_on_ack: values.word("flush.on.ack")?,
             min_insync_replicas: values.int("min.insync.replicas")? as u32,
             checkpoint_bytes: values.int("checkpoint.bytes")? as u64,
             log_flush_offset_checkpoint_interval_ms: values
@@ -112,11 +143,28 @@ impl BrokerConfig {
             message_max_bytes: values.int("message.max.bytes")? as u32,
             log_segment_bytes: values.int("log.segment.bytes")? as u32,
             log_roll_ms: values.log_roll_ms()?,
+            log_roll_jitter_ms: values.log_roll_jitter_ms()?,
+            log_cleanup_delete: values.list("log.cleanup.policy")?.contains(&"delete"),
+            log_retention_ms: values.log_retention_ms()?,
+            log_retention_bytes: values.int("log.retention.bytes")?,
+            log_retention_check_interval_ms: values.int("log.retention.check.interval.ms")? as u64,
+            log_segment_delete_delay_ms: values.int("log.segment.delete.delay.ms")? as u64,
+            log_flush_interval_messages: values.int("log.flush.interval.messages")?,
+            log_flush_interval_ms: values.log_flush_interval_ms()?,
+            compression_type: values.word("compression.type")?,
+            compression_gzip_level: values.int("compression.gzip.level")? as i32,
+            compression_lz4_level: values.int("compression.lz4.level")? as i32,
+            compression_zstd_level: values.int("compression.zstd.level")? as i32,
+            log_message_timestamp_type: values.word("log.message.timestamp.type")?,
             log_index_interval_bytes: values.int("log.index.interval.bytes")? as u32,
             log_index_size_max_bytes: values.int("log.index.size.max.bytes")? as u32,
             log_message_timestamp_before_max_ms: values
                 .int("log.message.timestamp.before.max.ms")?,
             log_message_timestamp_after_max_ms: values.int("log.message.timestamp.after.max.ms")?,
+            producer_id_expiration_ms: values.int("producer.id.expiration.ms")?,
+            producer_id_expiration_check_interval_ms: values
+                .int("producer.id.expiration.check.interval.ms")?
+                as u64,
             socket_request_max_bytes: values.int("socket.request.max.bytes")? as u32,
             request_memory_bytes: values.int("request.memory.bytes")? as u64,
             min_request_progress: values.int("min.request.progress")? as u32,
@@ -138,7 +186,7 @@ impl<'a> Values<'a> {
     fn text(&self, name: &str) -> &'a str {
         match self.given.get(name) {
             Some((value, _)) => value,
-            None => row(name).default,
+            None => row(name).default_text(),
         }
     }
 
@@ -179,10 +227,16 @@ impl<'a> Values<'a> {
         }
     }
 
-    fn flush_on_ack(&self) -> Result<FlushOnAck, ConfigError> {
-        self.text("flush.on.ack")
-            .parse()
-            .map_err(|problem: String| self.invalid("flush.on.ack", problem))
+    fn word<T: FromStr<Err = String>>(&self, name: &str) -> Result<T, ConfigError> {
+        let word = self.text(name).parse();
+        word.map_err(|problem| self.invalid(name, problem))
+    }
+
+    fn list(&self, name: &str) -> Result<Vec<&'a str>, ConfigError> {
+        let text = self.text(name);
+        let checked = row(name).kind.check(text);
+        checked.map_err(|problem| self.invalid(name, problem))?;
+        Ok(list_entries(text).collect())
     }
 
     fn data_dir(&self) -> Result<PathBuf, ConfigError> {
@@ -198,8 +252,38 @@ impl<'a> Values<'a> {
 
     fn log_roll_ms(&self) -> Result<i64, ConfigError> {
         match self.text("log.roll.ms") {
-            "" => Ok(self.int("log.roll.hours")? * 3_600_000),
+            "" => Ok(self.int("log.roll.hours")? * MS_PER_HOUR),
             _ => self.int("log.roll.ms"),
+        }
+    }
+
+    fn log_roll_jitter_ms(&self) -> Result<i64, ConfigError> {
+        match self.text("log.roll.jitter.ms") {
+            "" => Ok(self.int("log.roll.jitter.hours")? * MS_PER_HOUR),
+            _ => self.int("log.roll.jitter.ms"),
+        }
+    }
+
+    /// Kafka takes -1 in each of the three units for "forever", and refuses 0: it would delete what is still read.
+    fn log_retention_ms(&self) -> Result<i64, ConfigError> {
+        let units = [
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", MS_PER_MINUTE),
+            ("log.retention.hours", MS_PER_HOUR),
+        ];
+        let given = units.iter().find(|(name, _)| !self.text(name).is_empty());
+        let (name, unit_ms) = given.expect("log.retention.hours has a default and is never empty");
+        match self.int(name)? {
+            -1 => Ok(-1),
+            0 => Err(self.invalid(name, "must be at least 1, or -1 to keep records forever")),
+            count => Ok(count * unit_ms),
+        }
+    }
+
+    fn log_flush_interval_ms(&self) -> Result<i64, ConfigError> {
+        match self.text("log.flush.interval.ms") {
+            "" => self.int("log.flush.scheduler.interval.ms"),
+            _ => self.int("log.flush.interval.ms"),
         }
     }
 
@@ -227,3 +311,6 @@ fn row(name: &str) -> &'static super::Setting {
     find(Scope::Broker, name)
         .expect("each field's setting stands in the table; a test builds the defaults")
 }
+
+const MS_PER_MINUTE: i64 = 60_000;
+const MS_PER_HOUR: i64 = 3_600_000;

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use super::rows::SETTINGS;
 use super::sources::environment_name;
-use super::table::{Scope, Setting, SETTINGS};
+use super::table::{Scope, Setting};
 
 /// Markdown tables of all settings, the broker's and the topics'.
 pub fn markdown() -> String {
@@ -11,13 +12,18 @@ pub fn markdown() -> String {
     out.push_str(
         "### Broker settings\n\n| setting | values | default | what it does |\n|---|---|---|---|\n",
     );
-    rows(&mut out, Scope::Broker, |setting| match setting.default {
-        "" => "(empty)".to_owned(),
-        default => format!("`{default}`"),
+    rows(&mut out, Scope::Broker, |setting| {
+        match setting.default_text() {
+            "" => "(empty)".to_owned(),
+            default => format!("`{default}`"),
+        }
     });
-    out.push_str("\n### Topic settings\n\n| setting | values | default: the broker's | what it does |\n|---|---|---|---|\n");
+    out.push_str("\n### Topic settings\n\n| setting | values | default (a broker setting, or a value) | what it does |\n|---|---|---|---|\n");
     rows(&mut out, Scope::Topic, |setting| {
-        format!("`{}`", setting.default)
+        match setting.default_text() {
+            "" => "(empty)".to_owned(),
+            default => format!("`{default}`"),
+        }
     });
     let example = environment_name("log.segment.bytes");
     let _ = write!(

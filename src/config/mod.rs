@@ -8,9 +8,11 @@
 //! it text. A Kafka setting that is not built is never accepted silently ([`unbuilt`] says how each is answered).
 
 mod broker;
+mod choices;
 mod docs;
 mod error;
 mod properties;
+mod rows;
 mod sources;
 mod table;
 mod topic;
@@ -21,10 +23,12 @@ mod value;
 mod tests;
 
 pub use broker::BrokerConfig;
+pub use choices::{FlushOnAck, MessageTimestampType, TopicCompression};
 pub use docs::markdown;
 pub use error::{ConfigError, Origin};
 pub use properties::{parse_properties, Property, PropertyError};
+pub use rows::SETTINGS;
 pub use sources::{environment_name, Resolved, Sources};
-pub use table::{find, nearest, Scope, Setting, SETTINGS};
-pub use topic::{FlushOnAck, TopicConfig};
+pub use table::{find, nearest, Fallback, Limit, Scope, Setting};
+pub use topic::TopicConfig;
 pub use value::{HostPort, Kind};

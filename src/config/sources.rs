@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 
 use super::error::{ConfigError, Origin};
 use super::properties::parse_properties;
-use super::table::{find, nearest, Scope, SETTINGS};
+use super::rows::SETTINGS;
+use super::table::{find, nearest, Limit, Scope};
 use super::unbuilt::{self, Unbuilt};
+use super::value::list_entries;
 use super::BrokerConfig;
 
 /// The broker's values as they were given, in rising precedence: call the methods in the order of the module's text.
@@ -68,7 +70,7 @@ impl Sources {
                 Some(setting) => setting.name.to_owned(),
                 None => rest.to_ascii_lowercase().replace('_', "."),
             };
-            if known.is_none() && unbuilt::find(Scope::Broker, &name).is_none() {
+            if known.is_none() && unbuilt::find(&name).is_none() {
                 let hint = nearest(Scope::Broker, &name)
                     .map(|near| format!("; did you mean {}?", environment_name(near)))
                     .unwrap_or_default();
@@ -115,12 +117,13 @@ impl Sources {
     }
 
     fn give(&mut self, name: &str, value: &str, origin: Origin) -> Result<(), ConfigError> {
+        let value = value.trim();
         match check_pair(Scope::Broker, name, value, &origin)? {
             Some(name) => {
                 self.given.insert(name, (value.to_owned(), origin));
             }
             None => {
-                if let Some(Unbuilt::Meaningless { because }) = unbuilt::find(Scope::Broker, name) {
+                if let Some(Unbuilt::Meaningless { because }) = unbuilt::find(name) {
                     self.notes
                         .push(format!("{origin}: {name} has no effect: {because}"));
                 }
@@ -140,47 +143,58 @@ const PREFIX: &str = "HIGHWATER_";
 /// Variables that other parts read.
 const NOT_SETTINGS: &[&str] = &["HIGHWATER_LOG", "HIGHWATER_BIN"];
 
-/// Checks a name and its value. `Ok(None)`: one of Kafka's that is not built, at a value that changes nothing.
+/// Checks a name and its value. `Ok(None)`: one of Kafka's broker settings that is not built, at a value that changes
+/// nothing.
 pub(super) fn check_pair(
     scope: Scope,
     name: &str,
     value: &str,
     origin: &Origin,
 ) -> Result<Option<&'static str>, ConfigError> {
-    let (name_owned, value_owned, origin_owned) =
-        (|| name.to_owned(), || value.to_owned(), || origin.clone());
+    let unsupported = |problem: String| ConfigError::Unsupported {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        problem,
+        origin: origin.clone(),
+    };
+    let only_accepted =
+        |only: &str, because: &str| unsupported(format!("{because}, so only '{only}' is accepted"));
     if let Some(setting) = find(scope, name) {
-        return match setting.kind.check(value) {
-            Ok(()) => Ok(Some(setting.name)),
-            Err(problem) => Err(ConfigError::Invalid {
-                name: name_owned(),
-                value: value_owned(),
+        setting
+            .kind
+            .check(value)
+            .map_err(|problem| ConfigError::Invalid {
+                name: name.to_owned(),
+                value: value.to_owned(),
                 problem,
-                origin: origin_owned(),
-            }),
+                origin: origin.clone(),
+            })?;
+        return match setting.limit {
+            Some(Limit::Only {
+                value: only,
+                because,
+            }) if !setting.kind.is_same(value, only) => Err(only_accepted(only, because)),
+            Some(Limit::Without { word, because })
+                if list_entries(value).any(|entry| entry == word) =>
+            {
+                Err(unsupported(format!("{because}, so '{word}' is refused")))
+            }
+            _ => Ok(Some(setting.name)),
         };
     }
-    let near = nearest(scope, name);
-    let unsupported = |problem: String| ConfigError::Unsupported {
-        name: name_owned(),
-        value: value_owned(),
-        problem,
-        origin: origin_owned(),
+    let unbuilt = match scope {
+        Scope::Broker => unbuilt::find(name),
+        Scope::Topic => None,
     };
-    match unbuilt::find(scope, name) {
+    match unbuilt {
         Some(Unbuilt::Fixed { value: only, .. }) if value == only => Ok(None),
         Some(Unbuilt::Meaningless { .. }) => Ok(None),
-        Some(Unbuilt::Fixed {
-            value: only,
-            because,
-        }) => Err(unsupported(format!(
-            "{because}, so only '{only}' is accepted"
-        ))),
+        Some(Unbuilt::Fixed { value, because }) => Err(only_accepted(value, because)),
         Some(Unbuilt::Refused { because }) => Err(unsupported(because.to_owned())),
         None => Err(ConfigError::Unknown {
-            name: name_owned(),
-            nearest: near,
-            origin: origin_owned(),
+            name: name.to_owned(),
+            nearest: nearest(scope, name),
+            origin: origin.clone(),
         }),
     }
 }

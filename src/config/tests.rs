@@ -27,7 +27,7 @@ fn given_nothing_then_the_defaults_build_a_configuration() {
 fn every_broker_default_is_a_value_of_its_own_kind() {
     for setting in SETTINGS.iter().filter(|s| s.scope == Scope::Broker) {
         assert_eq!(
-            setting.kind.check(setting.default),
+            setting.kind.check(setting.default_text()),
             Ok(()),
             "{}",
             setting.name
@@ -36,9 +36,20 @@ fn every_broker_default_is_a_value_of_its_own_kind() {
 }
 
 #[test]
-fn every_topic_default_names_a_broker_setting_that_fits_it() {
+fn every_topic_default_is_of_its_kind_or_names_broker_settings_that_fit_it() {
     for setting in SETTINGS.iter().filter(|s| s.scope == Scope::Topic) {
-        let broker = find(Scope::Broker, setting.default).expect(setting.name);
+        let names = match setting.default {
+            Fallback::Value(value) => {
+                assert_eq!(setting.kind.check(value), Ok(()), "{}", setting.name);
+                continue;
+            }
+            Fallback::Broker(names) => names,
+        };
+        assert!(!names.is_empty(), "{}", setting.name);
+        for name in &names[1..] {
+            assert!(find(Scope::Broker, name).is_some(), "{name}");
+        }
+        let broker = find(Scope::Broker, names[0]).expect(setting.name);
         match (setting.kind, broker.kind) {
             (
                 Kind::Int { min, max },
@@ -51,6 +62,72 @@ fn every_topic_default_names_a_broker_setting_that_fits_it() {
             }
             (topic, broker) => assert_eq!(topic, broker, "{}", setting.name),
         }
+        assert_eq!(setting.limit, broker.limit, "{}", setting.name);
+    }
+}
+
+/// Kafka 4.1's `TopicConfig`: tools read and write any of them.
+#[test]
+fn every_topic_setting_of_kafka_is_in_the_table() {
+    let kafkas = [
+        "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    ];
+    let mut names: Vec<&str> = SETTINGS
+        .iter()
+        .filter(|s| s.scope == Scope::Topic && s.name != "flush.on.ack")
+        .map(|s| s.name)
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, kafkas);
+}
+
+/// Each row has its arm in `TopicConfig`, which would panic without.
+#[test]
+fn every_topic_setting_takes_its_own_default() {
+    let broker = BrokerConfig::default();
+    for setting in SETTINGS.iter().filter(|s| s.scope == Scope::Topic) {
+        let value = match setting.default {
+            Fallback::Value(value) => value,
+            Fallback::Broker(names) => {
+                let rows = names.iter().filter_map(|name| find(Scope::Broker, name));
+                let mut values = rows.map(|row| row.default_text());
+                values.find(|value| !value.is_empty()).unwrap()
+            }
+        };
+        let resolved = TopicConfig::resolve(&broker, [(setting.name, value)]);
+        assert!(resolved.is_ok(), "{}: {resolved:?}", setting.name);
     }
 }
 
@@ -64,7 +141,9 @@ fn names_are_unique_within_a_scope_and_so_are_their_variables() {
                     || environment_name(other.name) == environment_name(setting.name)
             };
             assert_eq!(settings().filter(same).count(), 1, "{}", setting.name);
-            assert_eq!(unbuilt::find(scope, setting.name), None, "{}", setting.name);
+            if scope == Scope::Broker {
+                assert_eq!(unbuilt::find(setting.name), None, "{}", setting.name);
+            }
         }
     }
 }
@@ -76,6 +155,9 @@ fn both_bounds_of_every_number_arrive_in_its_field() {
         let (Kind::Int { min, max } | Kind::OptionalInt { min, max }) = setting.kind else {
             continue;
         };
+        if WITHOUT_FIELD.contains(&setting.name) {
+            continue;
+        }
         for bound in [min, max] {
             let (name, value) = (setting.name, bound.to_string());
             let (debug, field) = match setting.scope {
@@ -88,12 +170,23 @@ fn both_bounds_of_every_number_arrive_in_its_field() {
                         TopicConfig::resolve(&BrokerConfig::default(), [(name, value.as_str())]);
                     let field = name
                         .replace('.', "_")
-                        .replace("message_timestamp", "timestamp");
+                        .replace("message_timestamp", "timestamp")
+                        .replace("compression_", "");
                     (format!("{:?}", config.unwrap()), field)
                 }
             };
+            let hours = |bound: i64| (bound * 3_600_000).to_string();
             let (field, value) = match name {
-                "log.roll.hours" => ("log_roll_ms".to_owned(), (bound * 3_600_000).to_string()),
+                "log.roll.hours" => ("log_roll_ms".to_owned(), hours(bound)),
+                "log.roll.jitter.hours" => ("log_roll_jitter_ms".to_owned(), hours(bound)),
+                "log.retention.hours" if bound > 0 => ("log_retention_ms".to_owned(), hours(bound)),
+                "log.retention.minutes" if bound > 0 => {
+                    ("log_retention_ms".to_owned(), (bound * 60_000).to_string())
+                }
+                "log.retention.hours" | "log.retention.minutes" => {
+                    ("log_retention_ms".to_owned(), value)
+                }
+                "log.flush.scheduler.interval.ms" => ("log_flush_interval_ms".to_owned(), value),
                 _ => (field, value),
             };
             let ends = [format!(" {field}: {value},"), format!(" {field}: {value} ")];
@@ -114,6 +207,15 @@ fn both_bounds_of_every_number_arrive_in_its_field() {
         }
     }
 }
+
+/// Rows with numbers that have no field: nothing acts on them.
+const WITHOUT_FIELD: &[&str] = &[
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "local.retention.ms",
+    "local.retention.bytes",
+];
 
 #[test]
 fn given_all_sources_then_the_higher_wins() {
@@ -216,11 +318,16 @@ fn an_unknown_variable_is_noted_and_a_misspelled_one_gets_a_hint() {
 #[test]
 fn kafkas_settings_that_are_not_built_are_refused_where_they_would_change_something() {
     assert_eq!(
-        with(&["log.retention.hours=168"]).unwrap_err(),
-        "--set: log.retention.hours=168 is not supported yet \
-         (records are kept until the topic is deleted, so only '-1' is accepted)"
+        with(&["log.preallocate=true"]).unwrap_err(),
+        "--set: log.preallocate=true is not supported yet \
+         (preallocation grows with the segment by itself, so only 'false' is accepted)"
     );
-    assert!(with(&["log.retention.ms=-1", "log.cleanup.policy=delete"]).is_ok());
+    assert!(with(&["log.preallocate=false", "log.cleanup.policy=delete"]).is_ok());
+    assert_eq!(
+        with(&["log.cleanup.policy=delete,compact"]).unwrap_err(),
+        "--set: log.cleanup.policy=delete,compact is not supported yet \
+         (compaction is not built, so 'compact' is refused)"
+    );
     for name in [
         "ssl.keystore.location",
         "sasl.enabled.mechanisms",
@@ -307,6 +414,151 @@ fn a_roll_in_ms_wins_over_one_in_hours() {
 }
 
 #[test]
+fn retention_is_taken_from_the_finest_unit_that_is_given() {
+    let retention = |settings: &[&str]| with(settings).map(|config| config.log_retention_ms);
+    assert_eq!(retention(&[]), Ok(168 * 3_600_000));
+    assert_eq!(retention(&["log.retention.hours=2"]), Ok(7_200_000));
+    let minutes = ["log.retention.hours=2", "log.retention.minutes=3"];
+    assert_eq!(retention(&minutes), Ok(180_000));
+    let all = [minutes[0], minutes[1], "log.retention.ms=4"];
+    assert_eq!(retention(&all), Ok(4));
+    for unit in ["ms", "minutes", "hours"] {
+        assert_eq!(retention(&[&format!("log.retention.{unit}=-1")]), Ok(-1));
+        let zero = retention(&[&format!("log.retention.{unit}=0")]).unwrap_err();
+        assert!(zero.contains("at least 1, or -1"), "{zero}");
+    }
+    let topic = TopicConfig::resolve(&BrokerConfig::default(), [("retention.ms", "0")]);
+    assert_eq!(topic.unwrap().retention_ms, 0);
+}
+
+#[test]
+fn jitter_and_flush_age_are_taken_from_the_finer_setting() {
+    let config = with(&[
+        "log.roll.jitter.hours=1",
+        "log.flush.scheduler.interval.ms=9",
+    ])
+    .unwrap();
+    assert_eq!(
+        (config.log_roll_jitter_ms, config.log_flush_interval_ms),
+        (3_600_000, 9)
+    );
+    let config = with(&[
+        "log.roll.jitter.hours=1",
+        "log.flush.scheduler.interval.ms=9",
+        "log.roll.jitter.ms=2",
+        "log.flush.interval.ms=8",
+    ])
+    .unwrap();
+    assert_eq!(
+        (config.log_roll_jitter_ms, config.log_flush_interval_ms),
+        (2, 8)
+    );
+    let config = BrokerConfig::default();
+    assert_eq!(
+        (config.log_roll_jitter_ms, config.log_flush_interval_ms),
+        (0, i64::MAX)
+    );
+}
+
+#[test]
+fn compression_levels_have_kafkas_ranges() {
+    let broker = BrokerConfig::default();
+    let level = |name: &str, value: &str| TopicConfig::resolve(&broker, [(name, value)]);
+    for good in ["-1", "1", "9"] {
+        let config = level("compression.gzip.level", good).unwrap();
+        assert_eq!(config.gzip_level.to_string(), good);
+    }
+    for bad in ["0", "-2", "10", ""] {
+        let error = level("compression.gzip.level", bad)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("1 to 9, or -1"), "{error}");
+    }
+    let defaults = TopicConfig::from_broker(&broker);
+    assert_eq!(
+        (defaults.gzip_level, defaults.lz4_level, defaults.zstd_level),
+        (-1, 9, 3)
+    );
+    for (name, bad) in [
+        ("lz4", "0"),
+        ("lz4", "18"),
+        ("zstd", "23"),
+        ("zstd", "-131073"),
+    ] {
+        assert!(
+            level(&format!("compression.{name}.level"), bad).is_err(),
+            "{name} {bad}"
+        );
+    }
+}
+
+#[test]
+fn a_topics_words_lists_and_pairs_are_read_as_kafka_reads_them() {
+    let broker = BrokerConfig::default();
+    let of = |name: &str, value: &str| TopicConfig::resolve(&broker, [(name, value)]);
+    assert!(
+        of("cleanup.policy", " delete , delete ")
+            .unwrap()
+            .cleanup_delete
+    );
+    assert!(!of("cleanup.policy", "").unwrap().cleanup_delete);
+    assert!(of("cleanup.policy", "keep").is_err());
+    assert!(of("cleanup.policy", "delete,").is_err());
+    for word in TopicCompression::WORDS {
+        let config = of("compression.type", word).unwrap();
+        assert_eq!(config.compression.as_str(), *word);
+    }
+    assert!(of("compression.type", "none").is_err());
+    assert_eq!(
+        of("message.timestamp.type", "LogAppendTime")
+            .unwrap()
+            .timestamp_type,
+        MessageTimestampType::LogAppendTime
+    );
+    assert!(of("message.timestamp.type", "logappendtime").is_err());
+    assert_eq!(of("retention.ms", " 5 ").unwrap().retention_ms, 5);
+    for good in ["", "*", "0:1", "0:1, 12:3"] {
+        let name = "leader.replication.throttled.replicas";
+        assert!(of(name, good).is_ok(), "{good}");
+    }
+    for bad in ["1", "a:1", "0:1,*", "0:1:2", ":"] {
+        let name = "follower.replication.throttled.replicas";
+        assert!(of(name, bad).is_err(), "{bad}");
+    }
+    for bad in ["-0.1", "1.1", "NaN", "half", ""] {
+        assert!(of("min.cleanable.dirty.ratio", bad).is_err(), "{bad}");
+    }
+    assert!(of("min.cleanable.dirty.ratio", "0.01").is_ok());
+    for (name, other) in [
+        ("remote.storage.enable", "true"),
+        ("remote.log.copy.disable", "true"),
+        ("remote.log.delete.on.disable", "true"),
+        ("local.retention.ms", "-1"),
+        ("local.retention.bytes", "5"),
+    ] {
+        let error = of(name, other).unwrap_err().to_string();
+        assert!(error.contains("there is no tiered storage"), "{error}");
+    }
+    assert!(of("remote.storage.enable", "FALSE").is_ok());
+}
+
+#[test]
+fn a_least_compaction_lag_above_the_greatest_is_refused() {
+    let lags = |min, max| {
+        let overrides = [
+            ("min.compaction.lag.ms", min),
+            ("max.compaction.lag.ms", max),
+        ];
+        TopicConfig::resolve(&BrokerConfig::default(), overrides)
+    };
+    assert!(lags("5", "5").is_ok());
+    assert_eq!(
+        lags("6", "5").unwrap_err().to_string(),
+        "topic configuration: min.compaction.lag.ms=6: must not be more than max.compaction.lag.ms, 5"
+    );
+}
+
+#[test]
 fn a_topic_takes_the_brokers_values_and_overrides_them() {
     let broker = with(&[
         "log.segment.bytes=20000",
@@ -327,7 +579,7 @@ fn a_topic_takes_the_brokers_values_and_overrides_them() {
     assert_eq!(
         error("cleanup.policy", "compact").to_string(),
         "topic configuration: cleanup.policy=compact is not supported yet \
-         (compaction is not built, so only 'delete' is accepted)"
+         (compaction is not built, so 'compact' is refused)"
     );
     assert!(matches!(
         error("flush.on.acks", "all"),

@@ -1,4 +1,4 @@
-//! Kafka's settings that this version does not have, and how each is answered.
+//! Kafka's broker settings that this version does not have, and how each is answered.
 //!
 //! Three answers. *Fixed*: accepted at the one value that equals what this version does, refused at any other.
 //! *Meaningless*: accepted with a note, because a thread-per-core broker has nothing that it would tune. *Refused*:
@@ -29,16 +29,12 @@ pub enum Unbuilt {
 }
 
 /// The answer to this name, if it is one of Kafka's that are not built.
-pub fn find(scope: Scope, name: &str) -> Option<Unbuilt> {
-    let rows = match scope {
-        Scope::Broker => BROKER,
-        Scope::Topic => TOPIC,
-    };
-    if let Some((_, answer)) = rows.iter().find(|(known, _)| *known == name) {
+pub fn find(name: &str) -> Option<Unbuilt> {
+    if let Some((_, answer)) = BROKER.iter().find(|(known, _)| *known == name) {
         return Some(*answer);
     }
     // A misspelled setting of ours is not a member of a family.
-    if scope == Scope::Topic || nearest(scope, name).is_some() {
+    if nearest(Scope::Broker, name).is_some() {
         return None;
     }
     let (_, because) = BROKER_PREFIXES
@@ -61,13 +57,7 @@ const fn refused(name: &'static str, because: &'static str) -> Row {
     (name, Unbuilt::Refused { because })
 }
 
-const AS_PRODUCED: &str = "batches are kept as the producer compressed them";
-const CREATE_TIME: &str = "records keep the producer's timestamp";
-const FLUSHED: &str = "`flush.on.ack` decides when records are flushed";
-const KEPT: &str = "records are kept until the topic is deleted";
-const NEVER: &str = "9223372036854775807";
 const NO_COMPACTION: &str = "compaction is not built";
-const NO_TIERS: &str = "there is no tiered storage";
 const ONE_BROKER: &str = "there is one broker";
 const ONE_REPLICA: &str = "there is one replica";
 const ONLY_PLAINTEXT: &str = "there are only PLAINTEXT listeners";
@@ -75,31 +65,6 @@ const PREALLOCATION: &str = "preallocation grows with the segment by itself";
 const SOCKETS: &str = "the kernel sizes socket buffers by itself";
 const THREADS: &str = "each shard is one thread; see `shards`";
 const UNLIMITED: &str = "connections are only counted in all; use `max.connections`";
-
-const TOPIC: &[Row] = &[
-    fixed("cleanup.policy", "delete", NO_COMPACTION),
-    fixed("compression.type", "producer", AS_PRODUCED),
-    fixed("message.timestamp.type", "CreateTime", CREATE_TIME),
-    fixed("retention.ms", "-1", KEPT),
-    fixed("retention.bytes", "-1", KEPT),
-    fixed("unclean.leader.election.enable", "false", ONE_REPLICA),
-    fixed("preallocate", "false", PREALLOCATION),
-    fixed("remote.storage.enable", "false", NO_TIERS),
-    fixed("segment.jitter.ms", "0", "rolls are not spread in time"),
-    fixed("flush.messages", NEVER, FLUSHED),
-    fixed("flush.ms", NEVER, FLUSHED),
-    refused("delete.retention.ms", NO_COMPACTION),
-    refused("min.cleanable.dirty.ratio", NO_COMPACTION),
-    refused("min.compaction.lag.ms", NO_COMPACTION),
-    refused("max.compaction.lag.ms", NO_COMPACTION),
-    refused("file.delete.delay.ms", "a deleted topic's files go at once"),
-    refused("local.retention.ms", NO_TIERS),
-    refused("local.retention.bytes", NO_TIERS),
-    refused("remote.log.copy.disable", NO_TIERS),
-    refused("remote.log.delete.on.disable", NO_TIERS),
-    refused("leader.replication.throttled.replicas", ONE_REPLICA),
-    refused("follower.replication.throttled.replicas", ONE_REPLICA),
-];
 
 const BROKER: &[Row] = &[
     refused("broker.id", "use `node.id`"),
@@ -112,25 +77,12 @@ const BROKER: &[Row] = &[
         "controller.listener.names",
         "the controller has no listener of its own",
     ),
-    fixed("log.cleanup.policy", "delete", NO_COMPACTION),
     fixed("log.cleaner.enable", "false", NO_COMPACTION),
-    fixed("compression.type", "producer", AS_PRODUCED),
-    fixed("log.message.timestamp.type", "CreateTime", CREATE_TIME),
-    fixed("log.retention.ms", "-1", KEPT),
-    fixed("log.retention.minutes", "-1", KEPT),
-    fixed("log.retention.hours", "-1", KEPT),
-    fixed("log.retention.bytes", "-1", KEPT),
     refused(
         "max.request.partition.size.limit",
         "topics are not described page by page",
     ),
-    meaningless("log.retention.check.interval.ms", KEPT),
-    fixed("log.flush.interval.messages", NEVER, FLUSHED),
-    fixed("log.flush.interval.ms", NEVER, FLUSHED),
-    fixed("log.flush.scheduler.interval.ms", NEVER, FLUSHED),
     fixed("log.preallocate", "false", PREALLOCATION),
-    fixed("log.roll.jitter.ms", "0", "rolls are not spread in time"),
-    fixed("log.roll.jitter.hours", "0", "rolls are not spread in time"),
     fixed("unclean.leader.election.enable", "false", ONE_REPLICA),
     refused("auto.leader.rebalance.enable", ONE_BROKER),
     fixed("delete.topic.enable", "true", "topics can be deleted"),
@@ -194,11 +146,9 @@ const BROKER_PREFIXES: &[(&str, &str)] = &[
     ("share.", "consumer groups are not built"),
     ("transaction.", "transactions are not built"),
     ("transactional.", "transactions are not built"),
-    ("producer.id.", "transactions are not built"),
     ("log.cleaner.", "compaction is not built"),
     ("log.local.", "there is no tiered storage"),
     ("log.deletion.", "a deleted topic's files go at once"),
-    ("log.segment.delete.", "a deleted topic's files go at once"),
     ("remote.", "there is no tiered storage"),
     ("quota.", "there are no quotas"),
     ("client.quota.", "there are no quotas"),
@@ -227,8 +177,4 @@ const BROKER_PREFIXES: &[(&str, &str)] = &[
         "there is no authentication",
     ),
     ("connections.max.reauth.", "there is no authentication"),
-    (
-        "compression.",
-        "batches are kept as the producer compressed them",
-    ),
 ];

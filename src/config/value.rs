@@ -16,8 +16,23 @@ pub enum Kind {
         /// Largest value accepted.
         max: i64,
     },
+    /// A decimal integer within both bounds, or one value besides.
+    IntOr {
+        /// The value besides.
+        or: i64,
+        /// Smallest value accepted otherwise.
+        min: i64,
+        /// Largest value accepted otherwise.
+        max: i64,
+    },
+    /// A number from 0 to 1.
+    Ratio,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// Any of these words, separated by commas, or none.
+    Words(&'static [&'static str]),
+    /// `PARTITION:BROKER` pairs separated by commas, or `*`, or nothing.
+    ThrottledReplicas,
     /// One network address, `HOST:PORT` or `PLAINTEXT://HOST:PORT`; empty where the setting may be absent.
     Address,
     /// A directory's path; empty where the setting may be absent.
@@ -38,9 +53,32 @@ impl Kind {
             Kind::Bool => "true, false".to_owned(),
             Kind::Int { min, max } => range(*min, *max),
             Kind::OptionalInt { min, max } => format!("empty, or {}", range(*min, *max)),
+            Kind::IntOr { or, min, max } => format!("{or}, or {}", range(*min, *max)),
+            Kind::Ratio => "0 to 1".to_owned(),
             Kind::Choice(words) => words.join(", "),
+            Kind::Words(words) => format!("a list of {}", words.join(", ")),
+            Kind::ThrottledReplicas => "PARTITION:BROKER,..., or *".to_owned(),
             Kind::Address => "HOST:PORT".to_owned(),
             Kind::Directory => "a path".to_owned(),
+        }
+    }
+
+    /// Whether two values of this kind mean the same; both have been checked.
+    pub fn is_same(&self, a: &str, b: &str) -> bool {
+        match self {
+            Kind::Bool => a.eq_ignore_ascii_case(b),
+            Kind::Int { .. } | Kind::OptionalInt { .. } | Kind::IntOr { .. } => {
+                a == b || a.parse::<i64>().is_ok_and(|a| b.parse() == Ok(a))
+            }
+            Kind::Words(words) => words.iter().all(|word| {
+                let names = |list| list_entries(list).any(|entry| entry == *word);
+                names(a) == names(b)
+            }),
+            Kind::Ratio
+            | Kind::Choice(_)
+            | Kind::ThrottledReplicas
+            | Kind::Address
+            | Kind::Directory => a == b,
         }
     }
 
@@ -51,6 +89,16 @@ impl Kind {
             Kind::Int { min, max } => parse_int(text, *min, *max).map(drop),
             Kind::OptionalInt { .. } if text.is_empty() => Ok(()),
             Kind::OptionalInt { min, max } => parse_int(text, *min, *max).map(drop),
+            Kind::IntOr { or, .. } if text.parse() == Ok(*or) => Ok(()),
+            Kind::IntOr { or, min, max } => parse_int(text, *min, *max)
+                .map(drop)
+                .map_err(|problem| format!("{problem}, or {or}")),
+            Kind::Ratio => parse_ratio(text).map(drop),
+            Kind::Words(words) => match list_entries(text).find(|entry| !words.contains(entry)) {
+                None => Ok(()),
+                Some(_) => Err(format!("must be a list of {}", words.join(", "))),
+            },
+            Kind::ThrottledReplicas => check_throttled_replicas(text),
             Kind::Choice(words) if words.contains(&text) => Ok(()),
             Kind::Choice(words) => Err(format!("must be one of {}", words.join(", "))),
             Kind::Address if text.is_empty() => Ok(()),
@@ -71,6 +119,21 @@ pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
+/// The entries of a list, without the spaces around them; an empty text has none.
+pub(super) fn list_entries(text: &str) -> impl Iterator<Item = &str> {
+    let whole = text.trim();
+    let entries = (!whole.is_empty()).then(|| whole.split(',').map(str::trim));
+    entries.into_iter().flatten()
+}
+
+/// Reads a number from 0 to 1.
+pub(super) fn parse_ratio(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
+        _ => Err("must be a number, 0 to 1".to_owned()),
+    }
+}
+
 /// Reads a decimal integer within both bounds.
 pub(super) fn parse_int(text: &str, min: i64, max: i64) -> Result<i64, String> {
     let must = || format!("must be a whole number, {}", range(min, max));
@@ -87,6 +150,19 @@ fn range(min: i64, max: i64) -> String {
         (min, max) if min == max => format!("{min}"),
         (min, max) => format!("{min} to {max}"),
     }
+}
+
+fn check_throttled_replicas(text: &str) -> Result<(), String> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let is_pair = |entry: &str| {
+        entry
+            .split_once(':')
+            .is_some_and(|(partition, broker)| is_number(partition) && is_number(broker))
+    };
+    if text == "*" || list_entries(text).all(is_pair) {
+        return Ok(());
+    }
+    Err("must be *, or PARTITION:BROKER pairs separated by commas".to_owned())
 }
 
 fn check_directory(text: &str) -> Result<(), String> {

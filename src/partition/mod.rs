@@ -27,6 +27,7 @@ mod inner;
 mod list_offsets;
 mod open;
 mod produce;
+mod producers;
 mod validate;
 mod waiters;
 

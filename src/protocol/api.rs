@@ -8,29 +8,81 @@
 use std::ops::RangeInclusive;
 
 use super::error_code::ErrorCode;
-use super::messages::{
-    ApiVersion, ApiVersionsRequest, ApiVersionsResponse, CreateTopicsRequest, DeleteTopicsRequest,
-    FetchRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
-};
+use super::messages::*;
 
-/// An API that is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(i16)]
-pub enum ApiKey {
+/// The APIs, each with its messages.
+macro_rules! apis {
+    ($($(#[$meta:meta])* $key:ident = $code:literal: $request:ident, $response:ident;)*) => {
+        /// An API whose messages are declared. [`ApiKey::ALL`] are those that are served.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(i16)]
+        pub enum ApiKey {
+            $($(#[$meta])* $key = $code,)*
+        }
+
+        impl ApiKey {
+            /// All whose messages are declared, served or not, in the order of their numbers.
+            pub const DECLARED: &'static [ApiKey] = &[$(ApiKey::$key,)*];
+
+            /// The versions whose requests are decoded.
+            pub const fn decoded_versions(self) -> RangeInclusive<i16> {
+                match self {
+                    $(ApiKey::$key => $request::VERSIONS,)*
+                }
+            }
+
+            /// The versions that are offered in ApiVersions: those that can be answered.
+            pub const fn served_versions(self) -> RangeInclusive<i16> {
+                match self {
+                    $(ApiKey::$key => $response::VERSIONS,)*
+                }
+            }
+
+            /// The first flexible version of the request (and of the response).
+            pub const fn flexible_from(self) -> i16 {
+                match self {
+                    $(ApiKey::$key => $request::FLEXIBLE_FROM,)*
+                }
+            }
+        }
+    };
+}
+
+apis! {
     /// Appends record batches.
-    Produce = 0,
+    Produce = 0: ProduceRequest, ProduceResponse;
     /// Reads record batches, for consumers and followers.
-    Fetch = 1,
+    Fetch = 1: FetchRequest, FetchResponse;
     /// Finds offsets by timestamp.
-    ListOffsets = 2,
+    ListOffsets = 2: ListOffsetsRequest, ListOffsetsResponse;
     /// Brokers, topics, partitions and their leaders.
-    Metadata = 3,
+    Metadata = 3: MetadataRequest, MetadataResponse;
     /// What is served, in which versions.
-    ApiVersions = 18,
+    ApiVersions = 18: ApiVersionsRequest, ApiVersionsResponse;
     /// Creates topics.
-    CreateTopics = 19,
+    CreateTopics = 19: CreateTopicsRequest, CreateTopicsResponse;
     /// Deletes topics.
-    DeleteTopics = 20,
+    DeleteTopics = 20: DeleteTopicsRequest, DeleteTopicsResponse;
+    /// Moves the log start of partitions.
+    DeleteRecords = 21: DeleteRecordsRequest, DeleteRecordsResponse;
+    /// Gives a producer its id and epoch.
+    InitProducerId = 22: InitProducerIdRequest, InitProducerIdResponse;
+    /// Finds the end of a leader epoch.
+    OffsetForLeaderEpoch = 23: OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse;
+    /// The settings of topics and brokers.
+    DescribeConfigs = 32: DescribeConfigsRequest, DescribeConfigsResponse;
+    /// Replaces all settings of a topic or broker.
+    AlterConfigs = 33: AlterConfigsRequest, AlterConfigsResponse;
+    /// Adds partitions to topics.
+    CreatePartitions = 37: CreatePartitionsRequest, CreatePartitionsResponse;
+    /// Changes single settings of a topic or broker.
+    IncrementalAlterConfigs = 44: IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse;
+    /// The brokers of the cluster.
+    DescribeCluster = 60: DescribeClusterRequest, DescribeClusterResponse;
+    /// The producers that partitions know.
+    DescribeProducers = 61: DescribeProducersRequest, DescribeProducersResponse;
+    /// Topics and partitions page by page.
+    DescribeTopicPartitions = 75: DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse;
 }
 
 /// One served API.
@@ -64,8 +116,9 @@ pub enum UnservedApi {
 }
 
 impl ApiKey {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [ApiKey; 7] = [
+    /// All that are served, in the order of their numbers. A request of any other is
+    /// one of an unknown API, and ApiVersions does not name it.
+    pub const ALL: &'static [ApiKey] = &[
         ApiKey::Produce,
         ApiKey::Fetch,
         ApiKey::ListOffsets,
@@ -73,6 +126,8 @@ impl ApiKey {
         ApiKey::ApiVersions,
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
+        ApiKey::InitProducerId,
+        ApiKey::DescribeProducers,
     ];
 
     /// The number on the wire.
@@ -82,42 +137,16 @@ impl ApiKey {
 
     /// The API of a number on the wire, if it is served.
     pub fn from_code(code: i16) -> Option<Self> {
-        Self::ALL.into_iter().find(|key| key.code() == code)
+        Self::ALL.iter().copied().find(|key| key.code() == code)
     }
 
-    /// The versions whose requests are decoded.
-    pub const fn decoded_versions(self) -> RangeInclusive<i16> {
-        match self {
-            ApiKey::Produce => ProduceRequest::VERSIONS,
-            ApiKey::Fetch => FetchRequest::VERSIONS,
-            ApiKey::ListOffsets => ListOffsetsRequest::VERSIONS,
-            ApiKey::Metadata => MetadataRequest::VERSIONS,
-            ApiKey::ApiVersions => ApiVersionsRequest::VERSIONS,
-            ApiKey::CreateTopics => CreateTopicsRequest::VERSIONS,
-            ApiKey::DeleteTopics => DeleteTopicsRequest::VERSIONS,
-        }
-    }
-
-    /// The versions that are offered in ApiVersions.
-    pub const fn served_versions(self) -> RangeInclusive<i16> {
-        let decoded = self.decoded_versions();
-        match self {
-            ApiKey::Produce => 0..=*decoded.end(),
-            _ => decoded,
-        }
-    }
-
-    /// The first flexible version of the request (and of the response).
-    pub const fn flexible_from(self) -> i16 {
-        match self {
-            ApiKey::Produce => ProduceRequest::FLEXIBLE_FROM,
-            ApiKey::Fetch => FetchRequest::FLEXIBLE_FROM,
-            ApiKey::ListOffsets => ListOffsetsRequest::FLEXIBLE_FROM,
-            ApiKey::Metadata => MetadataRequest::FLEXIBLE_FROM,
-            ApiKey::ApiVersions => ApiVersionsRequest::FLEXIBLE_FROM,
-            ApiKey::CreateTopics => CreateTopicsRequest::FLEXIBLE_FROM,
-            ApiKey::DeleteTopics => DeleteTopicsRequest::FLEXIBLE_FROM,
-        }
+    /// The API of a number on the wire, if its messages are declared: what a client of
+    /// another broker can write and read.
+    pub fn declared(code: i16) -> Option<Self> {
+        Self::DECLARED
+            .iter()
+            .copied()
+            .find(|key| key.code() == code)
     }
 
     /// Whether the request header of `version` ends in tagged fields (header version 2, not 1).
@@ -134,7 +163,7 @@ impl ApiKey {
 
 /// Everything that is served, in the order of the API keys.
 pub fn served_apis() -> impl Iterator<Item = ServedApi> {
-    ApiKey::ALL.into_iter().map(|key| ServedApi {
+    ApiKey::ALL.iter().map(|&key| ServedApi {
         key,
         offered: key.served_versions(),
         decoded: key.decoded_versions(),
@@ -171,35 +200,38 @@ pub const API_VERSIONS_DOWNGRADE_VERSION: i16 = *ApiVersionsResponse::VERSIONS.s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::messages::{
-        CreateTopicsResponse, DeleteTopicsResponse, FetchResponse, ListOffsetsResponse,
-        MetadataResponse, ProduceResponse,
-    };
 
     #[test]
-    fn every_offered_version_has_a_response() {
-        let responses = [
-            (ApiKey::Produce, ProduceResponse::VERSIONS),
-            (ApiKey::Fetch, FetchResponse::VERSIONS),
-            (ApiKey::ListOffsets, ListOffsetsResponse::VERSIONS),
-            (ApiKey::Metadata, MetadataResponse::VERSIONS),
-            (ApiKey::ApiVersions, ApiVersionsResponse::VERSIONS),
-            (ApiKey::CreateTopics, CreateTopicsResponse::VERSIONS),
-            (ApiKey::DeleteTopics, DeleteTopicsResponse::VERSIONS),
-        ];
-        assert_eq!(responses.len(), ApiKey::ALL.len());
-        for (key, versions) in responses {
-            assert_eq!(key.served_versions(), versions, "{key:?}");
+    fn every_api_but_produce_decodes_all_that_it_offers() {
+        for key in ApiKey::DECLARED {
+            let from = match key {
+                ApiKey::Produce => 3,
+                _ => *key.served_versions().start(),
+            };
+            let end = *key.served_versions().end();
+            assert_eq!(key.decoded_versions(), from..=end, "{key:?}");
         }
     }
 
     #[test]
-    fn keys_survive_the_wire() {
-        for key in ApiKey::ALL {
-            assert_eq!(ApiKey::from_code(key.code()), Some(key));
+    fn keys_survive_the_wire_if_they_are_served() {
+        for key in ApiKey::DECLARED {
+            let served = ApiKey::ALL.contains(key).then_some(*key);
+            assert_eq!(ApiKey::from_code(key.code()), served);
+            assert_eq!(ApiKey::declared(key.code()), Some(*key));
         }
-        assert_eq!(ApiKey::from_code(-1), None);
-        assert_eq!(ApiKey::from_code(9999), None);
+        for code in [-1, 9999] {
+            assert_eq!(
+                (ApiKey::from_code(code), ApiKey::declared(code)),
+                (None, None)
+            );
+        }
+    }
+
+    #[test]
+    fn lists_are_in_the_order_of_the_numbers() {
+        assert!(ApiKey::ALL.is_sorted() && ApiKey::DECLARED.is_sorted());
+        assert!(ApiKey::ALL.iter().all(|key| ApiKey::DECLARED.contains(key)));
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl RequestHeader {
         self.client_id
             .write(w, INFLEXIBLE)
             .map_err(|e| e.in_field("the client id"))?;
-        let is_flexible = ApiKey::from_code(self.api_key)
+        let is_flexible = ApiKey::declared(self.api_key)
             .is_some_and(|key| key.request_header_is_flexible(self.api_version));
         if is_flexible {
             w.put_uvarint(0);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn every_served_version_survives_the_wire() {
-        for key in ApiKey::ALL {
+        for &key in ApiKey::ALL {
             for version in key.served_versions() {
                 let sent = header(key.code(), version);
                 let mut r = Reader::new(encoded(&sent));

@@ -2,10 +2,14 @@
 
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
-use super::{api_versions, fetch, list_offsets, metadata, produce, topics};
+use super::{
+    api_versions, describe_producers, fetch, init_producer_id, list_offsets, metadata, produce,
+    topics,
+};
 use crate::protocol::messages::{
-    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest,
-    LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
+    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeProducersRequest,
+    FetchRequest, InitProducerIdRequest, LegacyProduceRequest, ListOffsetsRequest, MetadataRequest,
+    ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
@@ -84,6 +88,25 @@ pub(super) async fn start(
         ApiKey::DeleteTopics => {
             let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::delete(&shard, asked, request).await })
+        }
+        ApiKey::InitProducerId => {
+            let request: InitProducerIdRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { init_producer_id::run(&shard, asked, request).await })
+        }
+        ApiKey::DescribeProducers => {
+            let request: DescribeProducersRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { describe_producers::run(&shard, asked, request).await })
+        }
+        // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
+        ApiKey::DeleteRecords
+        | ApiKey::OffsetForLeaderEpoch
+        | ApiKey::DescribeConfigs
+        | ApiKey::AlterConfigs
+        | ApiKey::CreatePartitions
+        | ApiKey::IncrementalAlterConfigs
+        | ApiKey::DescribeCluster
+        | ApiKey::DescribeTopicPartitions => {
+            return Err(UnservedApi::UnknownKey(api.code()).into());
         }
     })
 }

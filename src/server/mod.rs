@@ -7,8 +7,10 @@
 mod api_versions;
 mod broker;
 mod connection;
+mod describe_producers;
 mod dispatch;
 mod fetch;
+mod init_producer_id;
 mod list_offsets;
 mod metadata;
 mod produce;

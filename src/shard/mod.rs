@@ -19,6 +19,7 @@ mod messages;
 mod offsets;
 mod partitions;
 mod produce;
+mod producers;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -39,6 +40,7 @@ use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Mesh, MeshSeat, Rt};
 use crate::storage::{Storage, StorageLimits};
 use partitions::Partitions;
+use producers::ProducerIds;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,6 +64,7 @@ struct Inner {
     image: RefCell<Option<Image>>,
     partitions: Partitions,
     watches: Watches,
+    producer_ids: ProducerIds,
     memory: Memory,
     storage: Storage,
     write_budget: Budget,
@@ -122,6 +125,7 @@ impl Shard {
             image: RefCell::new(None),
             partitions: Partitions::default(),
             watches: Watches::default(),
+            producer_ids: ProducerIds::default(),
             memory: Memory::new(
                 sizes.request_bytes,
                 sizes.response_bytes,

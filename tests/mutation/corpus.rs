@@ -1,10 +1,13 @@
 //! Good frames to begin with: every message in every version, with something in every
 //! field, and batches.
 
+#[path = "corpus_admin.rs"]
+mod admin;
+
 use bytes::Bytes;
 use highwater::protocol::batch::{compress, BatchBuilder, Compression};
 use highwater::protocol::messages::*;
-use highwater::protocol::{request_frame, response_frame, ApiKey, Message, Records, Str};
+use highwater::protocol::{request_frame, response_frame, ApiKey, Message, Records, Str, Writer};
 use uuid::Uuid;
 
 /// What reads the bytes.
@@ -12,6 +15,8 @@ use uuid::Uuid;
 pub enum Kind {
     /// A request with its header, which says the rest.
     Request,
+    /// The body of a request of this API and version; of a request that is not served too.
+    RequestBody(ApiKey, i16),
     /// A response to this API and version, with its header.
     Response(ApiKey, i16),
     /// Record batches.
@@ -35,6 +40,16 @@ pub fn frames() -> Vec<Frame> {
     requests(&mut out, api_versions_request);
     requests(&mut out, create_topics_request);
     requests(&mut out, delete_topics_request);
+    requests(&mut out, admin::delete_records_request);
+    requests(&mut out, admin::init_producer_id_request);
+    requests(&mut out, admin::offset_for_leader_epoch_request);
+    requests(&mut out, admin::describe_configs_request);
+    requests(&mut out, admin::alter_configs_request);
+    requests(&mut out, admin::create_partitions_request);
+    requests(&mut out, admin::incremental_alter_configs_request);
+    requests(&mut out, admin::describe_cluster_request);
+    requests(&mut out, admin::describe_producers_request);
+    requests(&mut out, admin::describe_topic_partitions_request);
     responses(&mut out, produce_response);
     responses(&mut out, fetch_response);
     responses(&mut out, list_offsets_response);
@@ -42,6 +57,16 @@ pub fn frames() -> Vec<Frame> {
     responses(&mut out, api_versions_response);
     responses(&mut out, create_topics_response);
     responses(&mut out, delete_topics_response);
+    responses(&mut out, admin::delete_records_response);
+    responses(&mut out, admin::init_producer_id_response);
+    responses(&mut out, admin::offset_for_leader_epoch_response);
+    responses(&mut out, admin::describe_configs_response);
+    responses(&mut out, admin::alter_configs_response);
+    responses(&mut out, admin::create_partitions_response);
+    responses(&mut out, admin::incremental_alter_configs_response);
+    responses(&mut out, admin::describe_cluster_response);
+    responses(&mut out, admin::describe_producers_response);
+    responses(&mut out, admin::describe_topic_partitions_response);
     // Often, as all record bytes go through one reader.
     for _ in 0..20 {
         let two = [batch(), batch()].concat();
@@ -69,8 +94,17 @@ fn requests<M: Message>(out: &mut Vec<Frame>, make: fn(i16) -> M) {
         let client: Str = "client".into();
         let chunks = request_frame(7, Some(&client), version, &make(version)).unwrap();
         let bytes = Bytes::from(chunks.concat()).slice(4..);
-        let kind = Kind::Request;
-        out.push(Frame { kind, bytes });
+        if ApiKey::from_code(M::KEY.code()).is_some() {
+            let kind = Kind::Request;
+            out.push(Frame { kind, bytes });
+        }
+        if M::KEY.decoded_versions().contains(&version) {
+            let mut w = Writer::new();
+            make(version).encode_versioned(&mut w, version).unwrap();
+            let kind = Kind::RequestBody(M::KEY, version);
+            let bytes = w.finish().concat().into();
+            out.push(Frame { kind, bytes });
+        }
     }
 }
 

@@ -7,22 +7,42 @@
 //!
 //! What it is not: nothing here says what a value means for a partition.
 
+mod alter_configs;
 mod api_versions;
+mod create_partitions;
 mod create_topics;
+mod delete_records;
 mod delete_topics;
+mod describe_cluster;
+mod describe_configs;
+mod describe_producers;
+mod describe_topic_partitions;
 mod fetch;
+mod incremental_alter_configs;
+mod init_producer_id;
 mod list_offsets;
 mod metadata;
+mod offset_for_leader_epoch;
 #[cfg(test)]
 mod oracle_tests;
 mod produce;
 
+pub use alter_configs::*;
 pub use api_versions::*;
+pub use create_partitions::*;
 pub use create_topics::*;
+pub use delete_records::*;
 pub use delete_topics::*;
+pub use describe_cluster::*;
+pub use describe_configs::*;
+pub use describe_producers::*;
+pub use describe_topic_partitions::*;
 pub use fetch::*;
+pub use incremental_alter_configs::*;
+pub use init_producer_id::*;
 pub use list_offsets::*;
 pub use metadata::*;
+pub use offset_for_leader_epoch::*;
 pub use produce::*;
 
 use super::api::ApiKey;

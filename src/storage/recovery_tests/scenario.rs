@@ -571,6 +571,7 @@ impl Model {
             leader_epoch: self.epoch,
             first_timestamp: timestamp,
             max_timestamp: timestamp,
+            producer: None,
         };
         assert!(batch.bytes.len() as u64 <= BATCH_BYTES_MAX);
         self.batches.push(batch.clone());

@@ -7,14 +7,21 @@
 
 #![no_main]
 
+#[path = "../../mutation/decoders.rs"]
+mod decoders;
+
 use bytes::Bytes;
-use highwater::protocol::batch::{decompress, BatchView, Batches, Compression};
-use highwater::protocol::messages::*;
+use highwater::protocol::batch::{decompress, Batches, Compression};
+use highwater::protocol::messages::LegacyProduceRequest;
 use highwater::protocol::{ApiKey, Reader, RequestHeader, ResponseHeader};
 use libfuzzer_sys::fuzz_target;
 
 /// Decompressed bytes at most.
 const LIMIT: usize = 1 << 20;
+/// The first of the numbers that choose a response decoder; below it, from `REQUESTS` on, the
+/// body of a request.
+const RESPONSES: u8 = 128;
+const REQUESTS: u8 = 6;
 
 fuzz_target!(|data: &[u8]| {
     let [reader, version, rest @ ..] = data else {
@@ -22,16 +29,22 @@ fuzz_target!(|data: &[u8]| {
     };
     let bytes = Bytes::copy_from_slice(rest);
     let version = i16::from(*version);
-    match reader {
+    match *reader {
         0 => request(bytes),
         1 => batches(bytes),
-        2..=5 => {
-            let codec = Compression::from_code(reader - 1).expect("1 to 4 are codecs");
+        codec @ 2..REQUESTS => {
+            let codec = Compression::from_code(codec - 1).expect("1 to 4 are codecs");
             // An error is an answer as good as any here.
             drop(decompress(codec, rest, LIMIT));
         }
-        _ => {
-            if let Some(key) = ApiKey::from_code(i16::from(reader - 6)) {
+        key @ REQUESTS..RESPONSES => {
+            // Those that are not served yet too.
+            if let Some(key) = ApiKey::declared(i16::from(key - REQUESTS)) {
+                drop(decoders::request(key, version, &mut Reader::new(bytes)));
+            }
+        }
+        key => {
+            if let Some(key) = ApiKey::declared(i16::from(key - RESPONSES)) {
                 response(key, version, bytes);
             }
         }
@@ -45,44 +58,20 @@ fn request(bytes: Bytes) {
     };
     let version = header.api_version;
     match header.served() {
-        Ok(ApiKey::Produce) => {
-            let Ok(request) = ProduceRequest::decode(&mut r, version) else {
-                return;
-            };
-            for partition in request.topic_data.iter().flat_map(|t| &t.partition_data) {
-                if let Some(records) = &partition.records {
-                    batches(records.to_bytes());
-                }
-            }
-        }
-        Ok(ApiKey::Fetch) => drop(FetchRequest::decode(&mut r, version)),
-        Ok(ApiKey::ListOffsets) => drop(ListOffsetsRequest::decode(&mut r, version)),
-        Ok(ApiKey::Metadata) => drop(MetadataRequest::decode(&mut r, version)),
-        Ok(ApiKey::ApiVersions) => drop(ApiVersionsRequest::decode(&mut r, version)),
-        Ok(ApiKey::CreateTopics) => drop(CreateTopicsRequest::decode(&mut r, version)),
-        Ok(ApiKey::DeleteTopics) => drop(DeleteTopicsRequest::decode(&mut r, version)),
+        Ok(key) => drop(decoders::request(key, version, &mut r)),
         Err(_) => drop(LegacyProduceRequest::decode(&mut r, version)),
     }
 }
 
 fn response(key: ApiKey, version: i16, bytes: Bytes) {
     let mut r = Reader::new(bytes);
-    if ResponseHeader::decode(&mut r, key, version).is_err() {
-        return;
-    }
-    match key {
-        ApiKey::Produce => drop(ProduceResponse::decode(&mut r, version)),
-        ApiKey::Fetch => drop(FetchResponse::decode(&mut r, version)),
-        ApiKey::ListOffsets => drop(ListOffsetsResponse::decode(&mut r, version)),
-        ApiKey::Metadata => drop(MetadataResponse::decode(&mut r, version)),
-        ApiKey::ApiVersions => drop(ApiVersionsResponse::decode(&mut r, version)),
-        ApiKey::CreateTopics => drop(CreateTopicsResponse::decode(&mut r, version)),
-        ApiKey::DeleteTopics => drop(DeleteTopicsResponse::decode(&mut r, version)),
+    if ResponseHeader::decode(&mut r, key, version).is_ok() {
+        drop(decoders::response(key, version, &mut r));
     }
 }
 
 fn batches(bytes: Bytes) {
-    drop(BatchView::parse_produced(bytes.clone()));
+    decoders::batches(bytes.clone());
     for batch in Batches::new(bytes).flatten() {
         drop(batch.validate_records(LIMIT));
         drop(batch.offset_for_timestamp(0, LIMIT));
