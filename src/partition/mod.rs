@@ -41,6 +41,7 @@ pub use list_offsets::{
 };
 pub use open::{PartitionLoad, PartitionOptions};
 pub use produce::{Acks, Keep, ProduceError, ProduceTicket};
+pub use validate::{RecordRefusal, RecordRefusalReason};
 pub use waiters::ProduceDone;
 
 use crate::config::TopicConfig;
@@ -140,6 +141,12 @@ impl Partition {
     /// is queued or waits gets KAFKA_STORAGE_ERROR, and so does what comes later.
     pub fn take_offline(&self, reason: &str) {
         self.0.go_offline(reason);
+    }
+
+    /// Starts a flush if something written is older than `flush.ms`. The owner calls it
+    /// every second or so.
+    pub fn flush_old(&self) {
+        self.0.flush_old();
     }
 
     /// Puts changed topic settings in force.

@@ -127,7 +127,13 @@ impl ApiKey {
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
         ApiKey::InitProducerId,
+        ApiKey::DescribeCluster,
+        ApiKey::DescribeConfigs,
+        ApiKey::AlterConfigs,
+        ApiKey::CreatePartitions,
+        ApiKey::IncrementalAlterConfigs,
         ApiKey::DescribeProducers,
+        ApiKey::DescribeTopicPartitions,
     ];
 
     /// The number on the wire.

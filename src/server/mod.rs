@@ -6,13 +6,17 @@
 
 mod api_versions;
 mod broker;
+mod configs;
 mod connection;
+mod describe_cluster;
 mod describe_producers;
+mod describe_topic_partitions;
 mod dispatch;
 mod fetch;
 mod init_producer_id;
 mod list_offsets;
 mod metadata;
+mod operations;
 mod produce;
 mod registry;
 mod respond;

@@ -317,6 +317,28 @@ impl Control {
                 control.fail_if_stored_nothing(&results);
                 reply.send(Reply::TopicsDeleted(results));
             }),
+            Request::AlterConfigs {
+                alterations,
+                validate_only,
+            } => self.0.rt.spawn(Queue::Latency, async move {
+                let _change = control.0.change.acquire(1).await;
+                let controller = &control.0.controller;
+                let (results, delta) = controller.alter_configs(alterations, validate_only).await;
+                control.carry(delta).await;
+                control.fail_if_stored_nothing(&results);
+                reply.send(Reply::Changed(results));
+            }),
+            Request::CreatePartitions {
+                topics,
+                validate_only,
+            } => self.0.rt.spawn(Queue::Latency, async move {
+                let _change = control.0.change.acquire(1).await;
+                let controller = &control.0.controller;
+                let (results, delta) = controller.create_partitions(topics, validate_only).await;
+                control.carry(delta).await;
+                control.fail_if_stored_nothing(&results);
+                reply.send(Reply::Changed(results));
+            }),
             Request::AllocateProducerIds(count) => self.0.rt.spawn(Queue::Latency, async move {
                 let block = control.0.controller.allocate_producer_ids(count).await;
                 control.fail_if_stored_nothing(std::slice::from_ref(&block));

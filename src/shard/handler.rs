@@ -105,6 +105,8 @@ fn handle(
         }
         Request::CreateTopics { .. }
         | Request::DeleteTopics(_)
+        | Request::AlterConfigs { .. }
+        | Request::CreatePartitions { .. }
         | Request::AllocateProducerIds(_)
         | Request::Checkpointed(_)
         | Request::DataDirFailed(_) => {

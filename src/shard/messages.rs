@@ -1,9 +1,11 @@
 //! What travels between executors: one request type and one reply type for the
 //! whole mesh. Everything in them is owned and `Send`; record bytes are refcounted.
 
-use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+use crate::controller::{
+    ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
+};
 use crate::metadata::{Delta, Image};
-use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader};
+use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
 use crate::runtime::Accepted;
 use crate::storage::ProducerStates;
@@ -57,6 +59,20 @@ pub enum Request {
     },
     /// Shard to control.
     DeleteTopics(Vec<TopicSelector>),
+    /// Shard to control.
+    AlterConfigs {
+        /// What to alter.
+        alterations: Vec<ConfigsAlteration>,
+        /// Check only.
+        validate_only: bool,
+    },
+    /// Shard to control.
+    CreatePartitions {
+        /// Which topics, and how many partitions they are to have.
+        topics: Vec<MorePartitions>,
+        /// Check only.
+        validate_only: bool,
+    },
     /// Shard to control: a block of so many producer ids.
     AllocateProducerIds(i32),
     /// Shard to owner: what these partitions know of producers.
@@ -85,6 +101,9 @@ pub enum Reply {
     TopicsCreated(Vec<Result<CreatedTopic, ControllerFault>>),
     /// The answer to [`Request::DeleteTopics`].
     TopicsDeleted(Vec<Result<(Uuid, String), ControllerFault>>),
+    /// The answer to [`Request::AlterConfigs`] and to [`Request::CreatePartitions`], in
+    /// the order of the request.
+    Changed(Vec<Result<(), ControllerFault>>),
     /// The answer to [`Request::AllocateProducerIds`]: ids that nobody else gets.
     ProducerIdsAllocated(Result<Range<i64>, ControllerFault>),
     /// The answer to [`Request::DescribeProducers`], in the order of its partitions.
@@ -180,6 +199,8 @@ pub struct ProduceFault {
     pub code: ErrorCode,
     /// For a person; empty when the code says it all.
     pub message: String,
+    /// The records that are to blame, where single records are: the first of them.
+    pub record_errors: Vec<RecordRefusal>,
 }
 
 /// Reads from several partitions of one owner.

@@ -32,7 +32,9 @@ pub use messages::{
 };
 
 use crate::config::BrokerConfig;
-use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+use crate::controller::{
+    ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
+};
 use crate::metadata::{owner_shard, Image};
 use crate::observe::Counters;
 use crate::protocol::ErrorCode;
@@ -217,6 +219,40 @@ impl Shard {
     ) -> Result<Vec<Result<(Uuid, String), ControllerFault>>, ErrorCode> {
         match self.call_control(Request::DeleteTopics(topics)).await? {
             Reply::TopicsDeleted(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// Alters topics' configs through the controller; answers after every shard has put
+    /// them in force.
+    pub async fn alter_configs(
+        &self,
+        alterations: Vec<ConfigsAlteration>,
+        validate_only: bool,
+    ) -> Result<Vec<Result<(), ControllerFault>>, ErrorCode> {
+        let request = Request::AlterConfigs {
+            alterations,
+            validate_only,
+        };
+        match self.call_control(request).await? {
+            Reply::Changed(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// Adds partitions to topics through the controller; answers after every shard has
+    /// them.
+    pub async fn create_partitions(
+        &self,
+        topics: Vec<MorePartitions>,
+        validate_only: bool,
+    ) -> Result<Vec<Result<(), ControllerFault>>, ErrorCode> {
+        let request = Request::CreatePartitions {
+            topics,
+            validate_only,
+        };
+        match self.call_control(request).await? {
+            Reply::Changed(results) => Ok(results),
             _ => Err(ErrorCode::BrokerNotAvailable),
         }
     }

@@ -13,7 +13,9 @@ use super::log::LogShared;
 use super::segment::Segment;
 use super::walk::SegmentWalk;
 use super::{Log, ReadError};
-use crate::protocol::batch::{BatchError, BatchView, DecompressError, RecordIter, TimestampType};
+use crate::protocol::batch::{
+    BatchError, BatchView, DecompressError, TimestampType, RECORDS_BYTES_MAX,
+};
 use std::rc::Rc;
 
 /// A record found by its timestamp.
@@ -190,17 +192,16 @@ async fn first_record(
         let offset = header.base_offset.max(offset_min);
         return Ok(Some(found(header.max_timestamp, offset)));
     }
-    let records = match view.decompressed(RECORDS_BYTES_MAX) {
-        Ok(records) => records,
-        // Too much to search: the batch's start, so that no record is missed.
-        Err(BatchError::Decompress(DecompressError::TooLarge { .. })) => {
-            let offset = header.base_offset.max(offset_min);
-            return Ok(Some(found(header.max_timestamp, offset)));
-        }
-        Err(error) => return Err(corrupt(error)),
-    };
-    for record in RecordIter::new(&records, view.header().record_count) {
-        let record = record.map_err(|e| corrupt(e.into()))?;
+    for record in view.scan(RECORDS_BYTES_MAX).map_err(corrupt)? {
+        let record = match record {
+            Ok(record) => record,
+            // Too much to search: the batch's start, so that no record is missed.
+            Err(BatchError::Decompress(DecompressError::TooLarge { .. })) => {
+                let offset = header.base_offset.max(offset_min);
+                return Ok(Some(found(header.max_timestamp, offset)));
+            }
+            Err(error) => return Err(corrupt(error)),
+        };
         let offset = header.base_offset + i64::from(record.offset_delta);
         let at = view.header().timestamp(record.timestamp_delta);
         if at >= timestamp && offset >= offset_min {
@@ -211,5 +212,3 @@ async fn first_record(
 }
 
 const WALK_READ_BYTES: usize = 128 << 10;
-/// The most that the records of one batch may take, decompressed, to be searched.
-const RECORDS_BYTES_MAX: usize = 64 << 20;

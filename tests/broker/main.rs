@@ -7,9 +7,12 @@ mod files;
 
 mod bad_input;
 mod client;
+mod describe;
+mod idempotence;
 mod lifecycle;
 mod recovery;
 mod semantics;
+mod validation;
 mod waiting;
 
 use broker::Launch;

@@ -3,6 +3,7 @@
 mod acks;
 mod durability;
 mod faults;
+mod flushing;
 mod lists;
 mod model;
 mod producers;
