@@ -27,6 +27,10 @@ pub(super) async fn start(
     if request.transactional_id.is_some() {
         // Transactions are not served: InitProducerId is not advertised, so no client
         // gets this far by the protocol.
+        if matches!(acks, Acks::None) {
+            // Nobody reads an answer to acks=0; a closed connection is one.
+            return Box::pin(async { None });
+        }
         let response = refuse_all(&request, ErrorCode::InvalidRequest);
         return Box::pin(async move { asked.answer_or_close(&response) });
     }

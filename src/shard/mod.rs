@@ -14,6 +14,7 @@ mod background;
 mod control;
 mod fetch;
 mod handler;
+mod incoming;
 mod memory;
 mod messages;
 mod offsets;
@@ -24,6 +25,7 @@ mod watch;
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
+pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
     CheckpointLine, CloseSummary, FetchPart, ListOffsetsPart, LoadSummary, PartitionKey,

@@ -8,7 +8,7 @@ mod channel;
 mod event;
 mod oneshot;
 #[cfg(test)]
-mod testing;
+pub(super) mod testing;
 
 pub use budget::{Budget, Permit};
 pub use channel::{channel, Receiver, Sender, TrySendError};
