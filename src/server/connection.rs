@@ -237,6 +237,22 @@ async fn read_exact(
 mod tests {
     use super::*;
 
+    fn bytes_of<'a, A, F>(_: impl FnOnce(&'a Shard, A, &'a Open) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn sizes() {
+        println!(
+            "serve {} read {} write {} dispatch {} Open {}",
+            bytes_of(|shard, (conn, open), _| serve(shard, conn, open)),
+            bytes_of(|shard, (reader, slots), open| read_frames(shard, reader, slots, open)),
+            bytes_of(|shard, (writer, slots), open| write_answers(shard, writer, slots, open)),
+            bytes_of(|shard, (frame, decoded): (Bytes, &'static mut Option<crate::runtime::local::Permit>), open| dispatch::start(shard, open, frame, decoded)),
+            size_of::<Open>(),
+        );
+    }
+
     #[test]
     fn pieces_hold_all_bytes_in_order_and_split_a_large_chunk() {
         let all: Vec<u8> = (0..100).collect();
