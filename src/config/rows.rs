@@ -293,6 +293,12 @@ pub static SETTINGS: &[Setting] = &[
         "Time between two looks for segments that are past retention.",
     ),
     broker(
+        "log.initial.task.delay.ms",
+        int(0, i64::MAX),
+        "30000",
+        "Time from the start to the first look for segments that are past retention.",
+    ),
+    broker(
         "log.segment.delete.delay.ms",
         int(0, i64::MAX),
         "60000",
@@ -345,6 +351,20 @@ pub static SETTINGS: &[Setting] = &[
         TIMESTAMP_TYPE,
         "CreateTime",
         "Whose clock a record's timestamp is from: the producer's, or this broker's when it takes the batch.",
+    ),
+    // Idempotent producers.
+    broker(
+        "producer.id.expiration.ms",
+        int(1, I32_MAX),
+        "86400000",
+        "A producer that has written nothing to a partition for this long, by the broker's \
+         clock, is forgotten there: its retries are no longer recognised.",
+    ),
+    broker(
+        "producer.id.expiration.check.interval.ms",
+        int(1, I32_MAX),
+        "600000",
+        "Time between two looks for producers that have expired.",
     ),
     // Requests and memory.
     broker(

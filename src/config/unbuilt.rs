@@ -138,7 +138,6 @@ const BROKER_PREFIXES: &[(&str, &str)] = &[
     ("share.", "consumer groups are not built"),
     ("transaction.", "transactions are not built"),
     ("transactional.", "transactions are not built"),
-    ("producer.id.", "transactions are not built"),
     ("log.cleaner.", "compaction is not built"),
     ("log.local.", "there is no tiered storage"),
     ("log.deletion.", "a deleted topic's files go at once"),

@@ -1,6 +1,7 @@
 //! Creating and loading a partition.
 
 use super::inner::{log_config, Inner, Tasks};
+use super::retention::LogStartRecorder;
 use super::{
     appender::AppendQueue, waiters::OffsetWaiters, Partition, PartitionId, PartitionState,
 };
@@ -29,6 +30,8 @@ pub struct PartitionOptions {
     pub load: PartitionLoad,
     /// The shard's memory for writes in flight; the appender waits for it.
     pub write_budget: Budget,
+    /// Makes a log start offset durable before it holds.
+    pub record_log_start: LogStartRecorder,
 }
 
 /// How to come by the log.
@@ -61,11 +64,13 @@ impl Partition {
     ) -> Result<(Partition, LoadReport), LoadError> {
         let (log, report, high_watermark) = options.load_log(storage).await?;
         let end_offset = log.end_offset();
+        let producers = log.producers();
         log.assign_epoch(options.leader_epoch, end_offset);
         let replica = Replica::new(ReplicaStart {
             leader_epoch: options.leader_epoch,
             flush_on_ack: options.config.flush_on_ack,
             min_insync_replicas: options.config.min_insync_replicas as usize,
+            flush_messages: options.config.flush_messages,
             replication_factor: options.replication_factor,
             log_start_offset: log.log_start_offset(),
             end_offset,
@@ -77,6 +82,7 @@ impl Partition {
             dir: options.dir,
             storage: storage.clone(),
             write_budget: options.write_budget,
+            record_log_start: options.record_log_start,
             config: RefCell::new(options.config),
             log: RefCell::new(log),
             replica: RefCell::new(replica),
@@ -84,6 +90,7 @@ impl Partition {
             reason: RefCell::new(String::new()),
             stopping: Cell::new(None),
             next_offset: Cell::new(end_offset),
+            producers: RefCell::new(producers),
             queue: AppendQueue::default(),
             written: OffsetWaiters::default(),
             durable: OffsetWaiters::default(),
@@ -91,6 +98,7 @@ impl Partition {
             bound_moved: Event::new(),
             tasks: Tasks::default(),
             bytes_since_checkpoint: Cell::new(0),
+            unflushed_since: Cell::new(None),
             fences_in_a_row: Cell::new(0),
             device_error_handler: RefCell::new(None),
         });

@@ -1,12 +1,13 @@
 //! Produce.
 
 use super::respond::{Answer, Asked};
-use crate::partition::Acks;
+use crate::partition::{Acks, RecordRefusal};
+use crate::protocol::batch::{BatchHeader, Compression};
 use crate::protocol::messages::{
-    LegacyProduceRequest, PartitionProduceResponse, ProduceRequest, ProduceResponse,
-    TopicProduceResponse,
+    BatchIndexAndErrorMessage, LegacyProduceRequest, PartitionProduceResponse, ProduceRequest,
+    ProduceResponse, TopicProduceResponse,
 };
-use crate::protocol::{ErrorCode, Str};
+use crate::protocol::{ErrorCode, Records, Str};
 use crate::shard::{PartitionKey, ProduceFault, ProducePart, Shard};
 use bytes::Bytes;
 use std::future::Future;
@@ -25,13 +26,12 @@ pub(super) async fn start(
         return Box::pin(async move { asked.answer_or_close(&response) });
     };
     if request.transactional_id.is_some() {
-        // Transactions are not served: InitProducerId is not advertised, so no client
-        // gets this far by the protocol.
+        // Transactions are not built, so none can be open.
         if matches!(acks, Acks::None) {
             // Nobody reads an answer to acks=0; a closed connection is one.
             return Box::pin(async { None });
         }
-        let response = refuse_all(&request, ErrorCode::InvalidRequest);
+        let response = refuse_all(&request, ErrorCode::InvalidTxnState);
         return Box::pin(async move { asked.answer_or_close(&response) });
     }
     let image = shard.image();
@@ -58,6 +58,11 @@ pub(super) async fn start(
                 None => answer.error_code = absent.code(),
                 Some(found) if !has_partition(found.partitions.len(), partition.index) => {
                     answer.error_code = ErrorCode::UnknownTopicOrPartition.code();
+                }
+                Some(_) if asked.api_version < 7 && is_zstd(partition.records.as_ref()) => {
+                    let message = "zstd needs Produce version 7 (KIP-110); use a newer client";
+                    answer.error_code = ErrorCode::UnsupportedCompressionType.code();
+                    answer.error_message = Some(Str::from_static(message));
                 }
                 Some(found) => {
                     places.push((response.responses.len(), partition_responses.len()));
@@ -92,10 +97,15 @@ pub(super) async fn start(
                     answer.log_append_time_ms = produced.log_append_time_ms;
                     answer.log_start_offset = produced.log_start_offset;
                 }
-                Err(ProduceFault { code, message }) => {
+                Err(ProduceFault {
+                    code,
+                    message,
+                    record_errors,
+                }) => {
                     answer.error_code = code.code();
                     if !message.is_empty() && asked.api_version >= 8 {
                         answer.error_message = Some(Str::from(message));
+                        answer.record_errors = record_errors.iter().map(record_error).collect();
                     }
                 }
             }
@@ -153,6 +163,21 @@ fn refused(index: i32, code: ErrorCode, message: Option<Str>) -> PartitionProduc
         error_message: message,
         ..Default::default()
     }
+}
+
+fn record_error(refusal: &RecordRefusal) -> BatchIndexAndErrorMessage {
+    BatchIndexAndErrorMessage {
+        batch_index: refusal.index,
+        batch_index_error_message: Some(Str::from(refusal.reason.to_string())),
+    }
+}
+
+/// A client that sends zstd in a version that does not have it would not be able to
+/// read it back.
+fn is_zstd(records: Option<&Records>) -> bool {
+    records
+        .and_then(|records| BatchHeader::parse(&records.to_bytes()).ok())
+        .is_some_and(|header| header.attributes.compression() == Ok(Compression::Zstd))
 }
 
 pub(super) fn has_partition(partitions: usize, index: i32) -> bool {

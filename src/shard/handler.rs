@@ -55,6 +55,14 @@ fn handle(
                 reply.send(Reply::Listed(shard_.list_offsets_here(parts).await));
             });
         }
+        Request::DeleteRecords(parts) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::RecordsDeleted(
+                    shard_.delete_records_here(parts).await,
+                ));
+            });
+        }
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);
@@ -63,6 +71,9 @@ fn handle(
         Request::Notice(watch) => {
             shard.noticed(watch);
             reply.send(Reply::Done);
+        }
+        Request::DescribeProducers(keys) => {
+            reply.send(Reply::ProducersDescribed(shard.producers_here(&keys)));
         }
         Request::Connection(incoming) => {
             host.serve(shard, incoming);
@@ -103,7 +114,11 @@ fn handle(
         }
         Request::CreateTopics { .. }
         | Request::DeleteTopics(_)
+        | Request::AlterConfigs { .. }
+        | Request::CreatePartitions { .. }
+        | Request::AllocateProducerIds(_)
         | Request::Checkpointed(_)
+        | Request::RecordLogStart(_)
         | Request::DataDirFailed(_) => {
             unreachable!("only the control executor is sent these")
         }

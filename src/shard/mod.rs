@@ -20,6 +20,8 @@ mod messages;
 mod offsets;
 mod partitions;
 mod produce;
+mod producers;
+mod retention;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -28,12 +30,14 @@ pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, FetchPart, ListOffsetsPart, LoadSummary, PartitionKey,
-    ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, DeleteRecordsPart, FetchPart, ListOffsetsPart, LoadSummary,
+    PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
 };
 
 use crate::config::BrokerConfig;
-use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+use crate::controller::{
+    ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
+};
 use crate::metadata::{owner_shard, Image};
 use crate::observe::Counters;
 use crate::protocol::ErrorCode;
@@ -41,6 +45,7 @@ use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Mesh, MeshSeat, Rt};
 use crate::storage::{Storage, StorageLimits};
 use partitions::Partitions;
+use producers::ProducerIds;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -64,6 +69,7 @@ struct Inner {
     image: RefCell<Option<Image>>,
     partitions: Partitions,
     watches: Watches,
+    producer_ids: ProducerIds,
     memory: Memory,
     storage: Storage,
     write_budget: Budget,
@@ -124,6 +130,7 @@ impl Shard {
             image: RefCell::new(None),
             partitions: Partitions::default(),
             watches: Watches::default(),
+            producer_ids: ProducerIds::default(),
             memory: Memory::new(
                 sizes.request_bytes,
                 sizes.response_bytes,
@@ -141,6 +148,7 @@ impl Shard {
         let mesh = seat.join(&rt, handler::handler(shard.clone(), host)).await;
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
+        retention::start(&shard);
         shard
     }
 
@@ -215,6 +223,40 @@ impl Shard {
     ) -> Result<Vec<Result<(Uuid, String), ControllerFault>>, ErrorCode> {
         match self.call_control(Request::DeleteTopics(topics)).await? {
             Reply::TopicsDeleted(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// Alters topics' configs through the controller; answers after every shard has put
+    /// them in force.
+    pub async fn alter_configs(
+        &self,
+        alterations: Vec<ConfigsAlteration>,
+        validate_only: bool,
+    ) -> Result<Vec<Result<(), ControllerFault>>, ErrorCode> {
+        let request = Request::AlterConfigs {
+            alterations,
+            validate_only,
+        };
+        match self.call_control(request).await? {
+            Reply::Changed(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// Adds partitions to topics through the controller; answers after every shard has
+    /// them.
+    pub async fn create_partitions(
+        &self,
+        topics: Vec<MorePartitions>,
+        validate_only: bool,
+    ) -> Result<Vec<Result<(), ControllerFault>>, ErrorCode> {
+        let request = Request::CreatePartitions {
+            topics,
+            validate_only,
+        };
+        match self.call_control(request).await? {
+            Reply::Changed(results) => Ok(results),
             _ => Err(ErrorCode::BrokerNotAvailable),
         }
     }

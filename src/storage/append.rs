@@ -7,7 +7,7 @@
 //!
 //! Why nothing half-done is seen: until the last write of an append completed, all
 //! that changes is local to it (and the file beyond LEO). Then [`publish`] moves
-//! segments, indexes, cache, tail and LEO in one stretch without an `.await`. If a
+//! segments, indexes, producers, cache, tail and LEO in one stretch without an `.await`. If a
 //! write fails, or the append is dropped half-way, the log is fenced: what lies beyond
 //! LEO is unknown, and only a load from disk may sort that out.
 //!
@@ -19,7 +19,7 @@
 use super::batch;
 use super::cache::{BatchRun, RunBatch};
 use super::log::LogShared;
-use super::segment::{file_name, Extent, IndexEntry, Segment, SegmentPhase};
+use super::segment::{file_name, Extent, IndexEntry, RollClock, Segment};
 use super::{AppendError, Log, LogBatch};
 use crate::runtime::{IoError, OpenMode, SharedBuf, BLOCK_BYTES};
 use std::rc::Rc;
@@ -151,13 +151,7 @@ impl LogShared {
         let mut entries = Vec::new();
         let mut count = 0;
         for batch in batches {
-            if extent.must_roll(
-                segment.base_offset,
-                segment.created_ms,
-                batch,
-                &config,
-                now_ms,
-            ) {
+            if extent.must_roll(segment.base_offset, segment.clock, batch, &config, now_ms) {
                 break;
             }
             entries.extend(extent.add(batch, config.index_interval_bytes));
@@ -166,13 +160,19 @@ impl LogShared {
         (count, extent, entries)
     }
 
-    async fn create_segment(&self, base_offset: i64) -> Result<Segment, IoError> {
+    /// Creates a segment's file; it is not part of the log yet. The caller has the log's
+    /// end for itself.
+    pub(super) async fn create_segment(&self, base_offset: i64) -> Result<Segment, IoError> {
         let name = file_name(base_offset, "log");
         let file = self.dir.open(&name, OpenMode::CreateNew).await?;
         // A flush that began before cannot have synced the name; the next one will.
         self.name_unsynced.set(true);
-        let now_ms = self.storage.rt().wall_clock_ms();
-        Ok(Segment::new_active(base_offset, file, now_ms))
+        let rt = self.storage.rt();
+        let clock = RollClock {
+            created_ms: rt.wall_clock_ms(),
+            jitter_ms: self.config.get().draw_jitter_ms(rt),
+        };
+        Ok(Segment::new_active(base_offset, file, clock))
     }
 
     fn fill(&self, tail: &[u8], batches: &[LogBatch]) -> SharedBuf {
@@ -212,18 +212,28 @@ impl LogShared {
     /// Makes an append visible. No `.await` in here.
     fn publish(&self, batches: &[LogBatch], written: Vec<Written>) {
         let mut state = self.state.borrow_mut();
+        let now_ms = self.storage.rt().wall_clock_ms();
         let mut rest = batches;
         for write in written {
             let (now, later) = rest.split_at(write.batch_count);
             rest = later;
             if write.created {
                 let last = state.segments.len() - 1;
-                state.segments[last].set_phase(SegmentPhase::Rolled);
+                state.segments[last].roll(state.producers.clone());
                 state.segments.push(write.segment.clone());
             }
             write.segment.publish(write.extent, &write.index_entries);
             for batch in now {
                 state.epochs.assign(batch.leader_epoch, batch.base_offset);
+                if let Some(producer) = &batch.producer {
+                    state.producers.append(
+                        producer,
+                        batch.base_offset,
+                        batch.last_offset,
+                        batch.max_timestamp,
+                        now_ms,
+                    );
+                }
             }
             self.storage.0.cache.insert_written(self.id, write.run(now));
         }

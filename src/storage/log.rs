@@ -19,6 +19,7 @@ use super::cache::Cache;
 use super::flusher::{FlushFence, FlushTurn, Flusher};
 use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::LeaderEpochs;
+use super::producer_state::{BatchProducer, ProducerStates};
 use super::read::ReadAhead;
 use super::segment::{file_name, OpenSegments, Segment};
 use super::LoadError;
@@ -71,6 +72,10 @@ pub struct LogConfig {
     pub index_bytes_max: u32,
     /// Flushed bytes after which the owner should call [`Log::checkpoint`].
     pub checkpoint_bytes: u64,
+    /// `segment.jitter.ms`.
+    pub segment_jitter_ms: i64,
+    /// `file.delete.delay.ms`.
+    pub file_delete_delay_ms: u64,
 }
 
 impl Default for LogConfig {
@@ -81,6 +86,19 @@ impl Default for LogConfig {
             index_interval_bytes: 4096,
             index_bytes_max: 10 << 20,
             checkpoint_bytes: 64 << 20,
+            segment_jitter_ms: 0,
+            file_delete_delay_ms: 60_000,
+        }
+    }
+}
+
+impl LogConfig {
+    /// By how much earlier than `segment.ms` one segment is rolled: drawn when it is
+    /// created, so that logs that were created together do not roll together.
+    pub(super) fn draw_jitter_ms(&self, rt: &Rt) -> i64 {
+        match self.segment_jitter_ms.min(self.segment_ms) {
+            none if none <= 0 => 0,
+            most => (rt.random_u64() % most as u64) as i64,
         }
     }
 }
@@ -101,6 +119,8 @@ pub struct LogBatch {
     pub first_timestamp: i64,
     /// Its largest timestamp, milliseconds; -1 if it has none.
     pub max_timestamp: i64,
+    /// The idempotent producer that made it, if one did.
+    pub producer: Option<BatchProducer>,
 }
 
 /// One partition's log. Cheap to clone; all clones are the same log.
@@ -145,6 +165,10 @@ pub(super) struct LogState {
     pub(super) closing: bool,
     pub(super) flush_turn: FlushTurn,
     pub(super) epochs: LeaderEpochs,
+    /// The producers as of `end_offset`.
+    pub(super) producers: ProducerStates,
+    /// How often the log was cut: what was noted of its end before may not hold.
+    pub(super) truncations: u64,
 }
 
 /// The task that seals in the background.
@@ -172,6 +196,8 @@ pub(super) struct LoadedLog {
     /// The bytes of the last segment from its last block boundary to its end.
     pub(super) tail: Vec<u8>,
     pub(super) epochs: LeaderEpochs,
+    /// The producers as of the end.
+    pub(super) producers: ProducerStates,
 }
 
 /// One segment as a load found it.
@@ -245,6 +271,7 @@ impl Log {
             }],
             tail: Vec::new(),
             epochs: LeaderEpochs::new(),
+            producers: ProducerStates::default(),
         }))
     }
 
@@ -259,13 +286,21 @@ impl Log {
             segments,
             tail,
             epochs,
+            producers,
         } = loaded;
         let now_ms = storage.rt().wall_clock_ms();
         let last = segments.len().checked_sub(1).expect("a log has a segment");
         let segments: Vec<Rc<Segment>> = segments
             .into_iter()
             .enumerate()
-            .map(|(i, segment)| Rc::new(Segment::loaded(segment, i == last, now_ms)))
+            .map(|(i, segment)| {
+                let active = i == last;
+                let jitter_ms = match active {
+                    true => config.draw_jitter_ms(storage.rt()),
+                    false => 0,
+                };
+                Rc::new(Segment::loaded(segment, active, now_ms, jitter_ms))
+            })
             .collect();
         let end = segments[last].extent();
         assert_eq!(
@@ -296,6 +331,8 @@ impl Log {
                 closing: false,
                 flush_turn: FlushTurn::Idle,
                 epochs,
+                producers,
+                truncations: 0,
             }),
             append_busy: Cell::new(false),
             write_lost: Cell::new(false),
@@ -355,6 +392,17 @@ impl Log {
     /// found again by recovery even before.
     pub fn assign_epoch(&self, epoch: i32, start_offset: i64) {
         self.0.state.borrow_mut().epochs.assign(epoch, start_offset);
+    }
+
+    /// The idempotent producers as of LEO. Costs nothing.
+    pub fn producers(&self) -> ProducerStates {
+        self.0.state.borrow().producers.clone()
+    }
+
+    /// Forgets inactive producers (see [`ProducerStates::expire`]). Returns how many.
+    pub fn expire_producers(&self, now_ms: i64, expiration_ms: i64) -> usize {
+        let mut state = self.0.state.borrow_mut();
+        state.producers.expire(now_ms, expiration_ms)
     }
 
     /// Ends the log's use before its directory is removed: refuses new work, waits
@@ -461,6 +509,11 @@ impl IoGate {
         let guard = ExclusiveGuard(self.0.clone());
         self.0.changed.wait_until(|| self.0.inside.get() == 0).await;
         Ok(guard)
+    }
+
+    /// Waits until the gate is closed for good.
+    pub(super) async fn closed(&self) {
+        self.0.changed.wait_until(|| self.is_closed()).await;
     }
 
     /// Closes the gate for good, and waits until nobody is inside.

@@ -7,10 +7,15 @@ mod files;
 
 mod bad_input;
 mod client;
+mod connections;
 mod describe;
+mod exhaustion;
+mod idempotence;
 mod lifecycle;
+mod raw;
 mod recovery;
 mod semantics;
+mod validation;
 mod waiting;
 
 use broker::Launch;
