@@ -12,7 +12,7 @@ use crate::config::TopicConfig;
 use crate::protocol::ErrorCode;
 use crate::replication::{Replica, ReplicaEffect, ReplicaEvent};
 use crate::runtime::local::{Budget, Event};
-use crate::runtime::Dir;
+use crate::runtime::{Dir, Mono};
 use crate::storage::{Log, LogConfig, ProducerStates, Storage};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -59,6 +59,9 @@ pub(super) struct Inner {
     pub(super) tasks: Tasks,
     /// Written since the last checkpoint.
     pub(super) bytes_since_checkpoint: Cell<u64>,
+    /// Since when something is written and not flushed, or an earlier time; kept only
+    /// where `flush.ms` asks for it.
+    pub(super) unflushed_since: Cell<Option<Mono>>,
     /// Fences since the last write that succeeded: how long to wait before the
     /// next rebuild.
     pub(super) fences_in_a_row: Cell<u32>,
@@ -111,8 +114,15 @@ impl Inner {
             end_offset: replica.end_offset(),
             flushed_offset: replica.flushed_offset(),
             high_watermark: replica.high_watermark(),
+            last_stable_offset: self.last_stable_offset(),
             leader_epoch: replica.leader_epoch(),
         }
+    }
+
+    /// The LSO: below it every transaction is decided. There are no transactions yet,
+    /// so it is the high watermark.
+    pub(super) fn last_stable_offset(&self) -> i64 {
+        self.replica.borrow().high_watermark()
     }
 
     /// Refuses what a stopped or offline partition refuses, reads included.
@@ -166,9 +176,11 @@ impl Inner {
         let event = ReplicaEvent::PolicyChanged {
             flush_on_ack: config.flush_on_ack,
             min_insync_replicas: config.min_insync_replicas as usize,
+            flush_messages: config.flush_messages,
         };
         self.config.replace(config);
         self.on(event);
+        self.note_unflushed();
     }
 
     /// Answers everybody who waits for an offset beyond `kept` with `code`.

@@ -70,6 +70,7 @@ impl Partition {
             leader_epoch: options.leader_epoch,
             flush_on_ack: options.config.flush_on_ack,
             min_insync_replicas: options.config.min_insync_replicas as usize,
+            flush_messages: options.config.flush_messages,
             replication_factor: options.replication_factor,
             log_start_offset: log.log_start_offset(),
             end_offset,
@@ -97,6 +98,7 @@ impl Partition {
             bound_moved: Event::new(),
             tasks: Tasks::default(),
             bytes_since_checkpoint: Cell::new(0),
+            unflushed_since: Cell::new(None),
             fences_in_a_row: Cell::new(0),
             device_error_handler: RefCell::new(None),
         });

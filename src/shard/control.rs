@@ -5,13 +5,13 @@
 //! the checkpoint files of the data directory have exactly one writer.
 
 use super::messages::{CheckpointLine, LoadOrder, LoadSummary, PartitionKey, Reply, Request};
-use super::Seat;
+use super::{Incoming, Seat};
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
-use crate::runtime::{Accepted, IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
+use crate::runtime::{IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
 use crate::storage::{DataDir, DataDirError, StartKind, Storage, StorageLimits};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,9 +194,9 @@ impl Control {
     }
 
     /// Hands a connection to a shard.
-    pub async fn connection(&self, shard: usize, accepted: Accepted) -> Result<(), MeshError> {
+    pub async fn connection(&self, shard: usize, incoming: Incoming) -> Result<(), MeshError> {
         self.mesh()
-            .call(shard, Request::Connection(accepted))
+            .call(shard, Request::Connection(incoming))
             .await
             .map(|_| ())
     }
@@ -317,6 +317,28 @@ impl Control {
                 control.fail_if_stored_nothing(&results);
                 reply.send(Reply::TopicsDeleted(results));
             }),
+            Request::AlterConfigs {
+                alterations,
+                validate_only,
+            } => self.0.rt.spawn(Queue::Latency, async move {
+                let _change = control.0.change.acquire(1).await;
+                let controller = &control.0.controller;
+                let (results, delta) = controller.alter_configs(alterations, validate_only).await;
+                control.carry(delta).await;
+                control.fail_if_stored_nothing(&results);
+                reply.send(Reply::Changed(results));
+            }),
+            Request::CreatePartitions {
+                topics,
+                validate_only,
+            } => self.0.rt.spawn(Queue::Latency, async move {
+                let _change = control.0.change.acquire(1).await;
+                let controller = &control.0.controller;
+                let (results, delta) = controller.create_partitions(topics, validate_only).await;
+                control.carry(delta).await;
+                control.fail_if_stored_nothing(&results);
+                reply.send(Reply::Changed(results));
+            }),
             Request::AllocateProducerIds(count) => self.0.rt.spawn(Queue::Latency, async move {
                 let block = control.0.controller.allocate_producer_ids(count).await;
                 control.fail_if_stored_nothing(std::slice::from_ref(&block));
@@ -355,6 +377,7 @@ impl Control {
             | Request::ListOffsets(_)
             | Request::DeleteRecords(_)
             | Request::DescribeProducers(_)
+            | Request::EpochEnds(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),

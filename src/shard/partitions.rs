@@ -183,7 +183,18 @@ impl Shard {
         let next = image.apply(&delta);
         for change in &delta.changes {
             match change {
-                Change::TopicCreated(topic) => self.create_owned(topic).await,
+                Change::TopicCreated(topic) => self.create_owned(topic, 0).await,
+                Change::PartitionsAdded { id, partitions } => {
+                    let first = partitions.first().map_or(0, |partition| partition.index);
+                    if let Some(topic) = next.topic_by_id(id) {
+                        self.create_owned(topic, first).await;
+                    }
+                }
+                Change::TopicConfigsChanged { id, .. } => {
+                    if let Some(topic) = next.topic_by_id(id) {
+                        self.configure_owned(topic);
+                    }
+                }
                 Change::TopicDeleted { id, .. } => {
                     // Route no new work to it before its partitions go.
                     *self.0.image.borrow_mut() = Some(next.clone());
@@ -191,22 +202,48 @@ impl Shard {
                         self.delete_owned(topic).await;
                     }
                 }
-                Change::TopicConfigsChanged { .. }
-                | Change::BrokerRegistered { .. }
-                | Change::ProducerIdsAllocated { .. } => {}
+                Change::BrokerRegistered { .. } | Change::ProducerIdsAllocated { .. } => {}
             }
         }
         *self.0.image.borrow_mut() = Some(next);
     }
 
-    async fn create_owned(&self, topic: &Arc<TopicImage>) {
-        let creations = self.owned(topic).into_iter().map(|key| async move {
+    /// Creates the partitions from the index `first` on.
+    async fn create_owned(&self, topic: &Arc<TopicImage>, first: i32) {
+        let new = self.owned(topic).into_iter();
+        let creations = new.filter(|key| key.index >= first).map(|key| async move {
             if let Err(reason) = self.open(topic, key, PartitionLoad::Create).await {
                 let name = name_of(topic, key);
                 tracing::error!(partition = %name, %reason, "partition could not be created");
             }
         });
         join_bounded(PARTITIONS_AT_ONCE, creations).await;
+    }
+
+    /// Puts a topic's settings in force where it is online. The controller has checked
+    /// them; should they not hold here all the same, its partitions serve on with those
+    /// that they have.
+    fn configure_owned(&self, topic: &Arc<TopicImage>) {
+        let config = match self.config_of(topic) {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::error!(topic = %topic.name, %error, "changed settings are not in force: they are not valid here");
+                return;
+            }
+        };
+        for key in self.owned(topic) {
+            if let Ok(partition) = self.0.partitions.online(&key) {
+                partition.set_config(config.clone());
+            }
+        }
+    }
+
+    fn config_of(&self, topic: &TopicImage) -> Result<TopicConfig, ConfigError> {
+        let overrides = topic
+            .configs
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        TopicConfig::resolve(self.config(), overrides)
     }
 
     async fn delete_owned(&self, topic: &Arc<TopicImage>) {
@@ -304,11 +341,7 @@ impl Shard {
         key: PartitionKey,
         load: PartitionLoad,
     ) -> Result<(Partition, LoadReport), OpenError> {
-        let overrides = topic
-            .configs
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()));
-        let config = TopicConfig::resolve(self.config(), overrides)?;
+        let config = self.config_of(topic)?;
         let image = &topic.partitions[key.index as usize];
         let (dir, load) = self.directory(&name_of(topic, key), topic.id, load).await?;
         let options = PartitionOptions {

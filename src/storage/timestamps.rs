@@ -13,7 +13,9 @@ use super::log::LogShared;
 use super::segment::Segment;
 use super::walk::SegmentWalk;
 use super::{Log, ReadError};
-use crate::protocol::batch::{BatchError, BatchView, DecompressError, RecordIter, TimestampType};
+use crate::protocol::batch::{
+    BatchError, BatchView, DecompressError, TimestampType, RECORDS_BYTES_MAX,
+};
 use std::rc::Rc;
 
 /// A record found by its timestamp.
@@ -281,16 +283,16 @@ async fn visit_records(
         look(header.max_timestamp, first);
         return Ok(());
     }
-    let records = match view.decompressed(RECORDS_BYTES_MAX) {
-        Ok(records) => records,
-        Err(BatchError::Decompress(DecompressError::TooLarge { .. })) => {
-            look(header.max_timestamp, first);
-            return Ok(());
-        }
-        Err(error) => return Err(corrupt(error)),
-    };
-    for record in RecordIter::new(&records, view.header().record_count) {
-        let record = record.map_err(|e| corrupt(e.into()))?;
+    for record in view.scan(RECORDS_BYTES_MAX).map_err(corrupt)? {
+        let record = match record {
+            Ok(record) => record,
+            // Too much to search: the batch's start, so that no record is missed.
+            Err(BatchError::Decompress(DecompressError::TooLarge { .. })) => {
+                look(header.max_timestamp, first);
+                return Ok(());
+            }
+            Err(error) => return Err(corrupt(error)),
+        };
         let offset = header.base_offset + i64::from(record.offset_delta);
         let at = view.header().timestamp(record.timestamp_delta);
         if offset >= offset_min && look(at, offset) {
@@ -301,5 +303,3 @@ async fn visit_records(
 }
 
 const WALK_READ_BYTES: usize = 128 << 10;
-/// The most that the records of one batch may take, decompressed, to be searched.
-const RECORDS_BYTES_MAX: usize = 64 << 20;

@@ -87,10 +87,13 @@ fn given_a_log_start_that_is_not_recorded_yet_then_it_does_not_hold_and_is_not_a
         let below = partition.fetch(fetch_from(5)).await;
         assert_eq!(below.unwrap_err(), ErrorCode::OffsetOutOfRange);
         assert_eq!(
-            partition.bytes_available(5),
+            partition.bytes_available(5, Reader::Consumer),
             Err(ErrorCode::OffsetOutOfRange)
         );
-        let earliest = partition.list_offset(EARLIEST, -1).await.unwrap();
+        let earliest = partition
+            .list_offset(EARLIEST, -1, Reader::Consumer)
+            .await
+            .unwrap();
         assert_eq!(earliest.offset, 6);
         assert_eq!(read_all(&partition).await.len(), 4);
         let removed = partition.remove_segments().await.unwrap();
