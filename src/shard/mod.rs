@@ -12,7 +12,10 @@
 
 mod background;
 mod control;
+mod epochs;
 mod fetch;
+#[cfg(test)]
+mod fetch_tests;
 mod handler;
 mod memory;
 mod messages;
@@ -20,6 +23,7 @@ mod offsets;
 mod partitions;
 mod produce;
 mod producers;
+mod retention;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -27,12 +31,14 @@ pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, FetchPart, ListOffsetsPart, LoadSummary, PartitionKey,
-    ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
+    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
 };
 
 use crate::config::BrokerConfig;
-use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+use crate::controller::{
+    ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
+};
 use crate::metadata::{owner_shard, Image};
 use crate::observe::Counters;
 use crate::protocol::ErrorCode;
@@ -116,6 +122,7 @@ impl Shard {
                 open_segments_max: sizes.open_segments_max,
             },
         );
+        let counters = storage.counters().clone();
         let shard = Shard(Rc::new(Inner {
             rt: rt.clone(),
             config,
@@ -133,7 +140,7 @@ impl Shard {
             ),
             storage,
             write_budget: Budget::new(sizes.write_bytes),
-            counters: Rc::new(Counters::default()),
+            counters,
             stopping: Cell::new(false),
             stop: Event::new(),
             left: Cell::new(false),
@@ -143,6 +150,7 @@ impl Shard {
         let mesh = seat.join(&rt, handler::handler(shard.clone(), host)).await;
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
+        retention::start(&shard);
         shard
     }
 
@@ -169,6 +177,11 @@ impl Shard {
     /// This shard's place.
     pub fn me(&self) -> usize {
         self.0.me
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.0.shards
     }
 
     /// The cluster image as this shard has it; `None` until it has loaded.
@@ -217,6 +230,40 @@ impl Shard {
     ) -> Result<Vec<Result<(Uuid, String), ControllerFault>>, ErrorCode> {
         match self.call_control(Request::DeleteTopics(topics)).await? {
             Reply::TopicsDeleted(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// Alters topics' configs through the controller; answers after every shard has put
+    /// them in force.
+    pub async fn alter_configs(
+        &self,
+        alterations: Vec<ConfigsAlteration>,
+        validate_only: bool,
+    ) -> Result<Vec<Result<(), ControllerFault>>, ErrorCode> {
+        let request = Request::AlterConfigs {
+            alterations,
+            validate_only,
+        };
+        match self.call_control(request).await? {
+            Reply::Changed(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// Adds partitions to topics through the controller; answers after every shard has
+    /// them.
+    pub async fn create_partitions(
+        &self,
+        topics: Vec<MorePartitions>,
+        validate_only: bool,
+    ) -> Result<Vec<Result<(), ControllerFault>>, ErrorCode> {
+        let request = Request::CreatePartitions {
+            topics,
+            validate_only,
+        };
+        match self.call_control(request).await? {
+            Reply::Changed(results) => Ok(results),
             _ => Err(ErrorCode::BrokerNotAvailable),
         }
     }

@@ -8,10 +8,13 @@ mod files;
 mod bad_input;
 mod client;
 mod describe;
+mod fetch_sessions;
 mod idempotence;
 mod lifecycle;
+mod offsets;
 mod recovery;
 mod semantics;
+mod validation;
 mod waiting;
 
 use broker::Launch;
