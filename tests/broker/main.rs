@@ -10,6 +10,7 @@ mod client;
 mod lifecycle;
 mod recovery;
 mod semantics;
+mod settings;
 mod waiting;
 
 use broker::Launch;
