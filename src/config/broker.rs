@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::error::{ConfigError, Origin};
 use super::table::{find, Scope};
-use super::value::{list_entries, parse_bool, parse_int, unit_ms, HostPort};
+use super::value::{list_entries, parse_bool, parse_host_counts, parse_int, unit_ms, HostPort};
 use super::{FlushOnAck, MessageTimestampType, Sources, TopicCompression};
 
 /// The broker's settings, all of them checked.
@@ -94,6 +94,14 @@ pub struct BrokerConfig {
     pub cache_bytes: u64,
     /// `max.connections`.
     pub max_connections: u32,
+    /// `max.request.partition.size.limit`.
+    pub max_request_partition_size_limit: u32,
+    /// `max.connections.per.ip`.
+    pub max_connections_per_ip: u32,
+    /// `max.connections.per.ip.overrides`: addresses or names, and their limits.
+    pub max_connections_per_ip_overrides: Vec<(String, u32)>,
+    /// `max.connection.creation.rate`, in connections a second.
+    pub max_connection_creation_rate: u32,
     /// `connections.max.idle.ms`.
     pub connections_max_idle_ms: u64,
     /// What was given as text, by name, for those who ask what the broker runs with.
@@ -192,6 +200,12 @@ impl BrokerConfig {
             fetch_max_bytes: values.int("fetch.max.bytes")? as u32,
             cache_bytes: values.int("cache.bytes")? as u64,
             max_connections: values.int("max.connections")? as u32,
+            max_request_partition_size_limit: values.int("max.request.partition.size.limit")?
+                as u32,
+            max_connections_per_ip: values.connections_per_ip()?,
+            max_connections_per_ip_overrides: values
+                .host_counts("max.connections.per.ip.overrides")?,
+            max_connection_creation_rate: values.int("max.connection.creation.rate")? as u32,
             connections_max_idle_ms: values.int("connections.max.idle.ms")? as u64,
             given: Given(
                 given
@@ -239,6 +253,22 @@ impl<'a> Values<'a> {
             .map_err(|problem| self.invalid(name, problem))?;
         parse_int(self.text(name), i64::MIN, i64::MAX)
             .map_err(|problem| self.invalid(name, problem))
+    }
+
+    fn host_counts(&self, name: &str) -> Result<Vec<(String, u32)>, ConfigError> {
+        parse_host_counts(self.text(name)).map_err(|problem| self.invalid(name, problem))
+    }
+
+    /// Nobody could connect at 0 without an address that has another limit.
+    fn connections_per_ip(&self) -> Result<u32, ConfigError> {
+        let limit = self.int("max.connections.per.ip")? as u32;
+        if limit == 0 && self.text("max.connections.per.ip.overrides").is_empty() {
+            return Err(self.invalid(
+                "max.connections.per.ip",
+                "can be 0 only if max.connections.per.ip.overrides lists who may connect",
+            ));
+        }
+        Ok(limit)
     }
 
     fn bool(&self, name: &str) -> Result<bool, ConfigError> {

@@ -204,7 +204,9 @@ impl Kind {
             }
             Kind::Ratio => ConfigType::Double,
             Kind::Words(_) | Kind::ThrottledReplicas => ConfigType::List,
-            Kind::Choice(_) | Kind::Address | Kind::Directory => ConfigType::String,
+            Kind::Choice(_) | Kind::Address | Kind::Directory | Kind::HostCounts => {
+                ConfigType::String
+            }
         }
     }
 

@@ -394,12 +394,38 @@ pub static SETTINGS: &[Setting] = &[
         "0",
         "Memory for recent records, over all shards; 0: chosen from the machine's RAM.",
     ),
+    broker(
+        "max.request.partition.size.limit",
+        int(1, I32_MAX),
+        "2000",
+        "Most partitions in one answer to DescribeTopicPartitions; its cursor leads to the rest.",
+    ),
     // Connections.
     broker(
         "max.connections",
         int(1, I32_MAX),
         "2147483647",
         "Most open connections; a further one is closed at once.",
+    ),
+    broker(
+        "max.connections.per.ip",
+        int(0, I32_MAX),
+        "2147483647",
+        "Most open connections from one address; a further one is closed at once. 0 where only \
+         those in `max.connections.per.ip.overrides` may connect.",
+    ),
+    broker(
+        "max.connections.per.ip.overrides",
+        Kind::HostCounts,
+        "",
+        "Addresses or host names with limits of their own, in place of `max.connections.per.ip`; \
+         names are resolved when the broker starts.",
+    ),
+    broker(
+        "max.connection.creation.rate",
+        int(1, I32_MAX),
+        "2147483647",
+        "Most connections that are accepted in a second; further ones wait to be accepted.",
     ),
     broker(
         "connections.max.idle.ms",

@@ -131,7 +131,9 @@ impl ApiKey {
         ApiKey::AlterConfigs,
         ApiKey::CreatePartitions,
         ApiKey::IncrementalAlterConfigs,
+        ApiKey::DescribeCluster,
         ApiKey::DescribeProducers,
+        ApiKey::DescribeTopicPartitions,
     ];
 
     /// The number on the wire.

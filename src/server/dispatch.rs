@@ -3,14 +3,15 @@
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
 use super::{
-    api_versions, configs, describe_producers, fetch, init_producer_id, list_offsets, metadata,
-    produce, topics,
+    api_versions, configs, describe_cluster, describe_producers, describe_topic_partitions, fetch,
+    init_producer_id, list_offsets, metadata, produce, topics,
 };
 use crate::protocol::messages::{
     AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteTopicsRequest, DescribeConfigsRequest, DescribeProducersRequest, FetchRequest,
-    IncrementalAlterConfigsRequest, InitProducerIdRequest, LegacyProduceRequest,
-    ListOffsetsRequest, MetadataRequest, ProduceRequest,
+    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest, DescribeProducersRequest,
+    DescribeTopicPartitionsRequest, FetchRequest, IncrementalAlterConfigsRequest,
+    InitProducerIdRequest, LegacyProduceRequest, ListOffsetsRequest, MetadataRequest,
+    ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
@@ -114,11 +115,16 @@ pub(super) async fn start(
             let request: DescribeProducersRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { describe_producers::run(&shard, asked, request).await })
         }
+        ApiKey::DescribeCluster => {
+            let request: DescribeClusterRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { describe_cluster::run(&shard, asked, &request) })
+        }
+        ApiKey::DescribeTopicPartitions => {
+            let request: DescribeTopicPartitionsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { describe_topic_partitions::run(&shard, asked, &request) })
+        }
         // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
-        ApiKey::DeleteRecords
-        | ApiKey::OffsetForLeaderEpoch
-        | ApiKey::DescribeCluster
-        | ApiKey::DescribeTopicPartitions => {
+        ApiKey::DeleteRecords | ApiKey::OffsetForLeaderEpoch => {
             return Err(UnservedApi::UnknownKey(api.code()).into());
         }
     })

@@ -7,6 +7,8 @@ mod files;
 
 mod bad_input;
 mod client;
+mod describe;
+mod idempotence;
 mod lifecycle;
 mod recovery;
 mod semantics;

@@ -8,6 +8,7 @@ use highwater::metadata::records::{
 use highwater::metadata::{Change, PartitionImage, TopicImage};
 use highwater::storage::index::{OffsetIndex, TimeIndex};
 use highwater::storage::producer_snapshot::{self, ProducerEntry};
+use highwater::storage::ProducedBatch;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -45,6 +46,15 @@ pub fn good(kind: Kind) -> Bytes {
                 timestamp: 1_700_000_000_000,
                 coordinator_epoch: -1,
                 current_txn_first_offset: -1,
+                active_ms: (producer_id % 3 != 0).then_some(1_700_000_001_000),
+                earlier: (0..producer_id % 5)
+                    .map(|n| ProducedBatch {
+                        last_sequence: 50 + 10 * n as i32,
+                        offset_delta: 9,
+                        last_offset: 3_900 + 10 * n,
+                        timestamp: 1_700_000_000_000,
+                    })
+                    .collect(),
             };
             let entries: Vec<ProducerEntry> = (0..20).map(entry).collect();
             producer_snapshot::encode(&entries).into()

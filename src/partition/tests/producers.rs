@@ -215,10 +215,10 @@ fn given_a_producer_that_expired_then_both_states_forget_it() {
     let bed = Bed::new(1);
     let partition = bed.create(config(FlushOnAck::All));
     bed.run(async {
-        let ticket = produce(&partition, produced(0, 0, 1), Acks::All);
-        ticket.done.await.expect("written");
         let day_ms = 86_400_000;
-        let now_ms = bed.rt.wall_clock_ms().max(NOW_MS);
+        let now_ms = bed.rt.wall_clock_ms();
+        let ticket = partition.produce(produced(0, 0, 1), Acks::All, now_ms, None);
+        ticket.expect("taken").done.await.expect("written");
         assert_eq!(partition.expire_producers(now_ms, 2 * day_ms), 0);
         assert_eq!(partition.expire_producers(now_ms + 3 * day_ms, day_ms), 1);
         assert!(partition.producers().expect("online").is_empty());
