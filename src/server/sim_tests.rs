@@ -6,6 +6,8 @@
 //! its high watermark; each partition is served whatever the number of shards. Each
 //! run ends with a clean stop and a start that finds the marker.
 
+mod settings;
+
 use super::registry;
 use super::run::{self, ControlPlan, ServeError};
 use crate::client::{BrokerConnection, ClientError, ConnectionOptions};
