@@ -226,7 +226,7 @@ impl Kind {
             }
             Kind::Ratio => ConfigType::Double,
             Kind::Words(_) | Kind::ThrottledReplicas => ConfigType::List,
-            Kind::Choice(_) | Kind::Address | Kind::Directory | Kind::HostCounts => {
+            Kind::Choice(_) | Kind::HostCounts | Kind::Address | Kind::Directory => {
                 ConfigType::String
             }
         }

@@ -76,12 +76,10 @@ impl Kind {
                 let number = text.parse::<i64>();
                 number.map_or_else(|_| text.to_owned(), |number| number.to_string())
             }
-            Kind::Words(_) | Kind::ThrottledReplicas => {
+            Kind::Words(_) | Kind::ThrottledReplicas | Kind::HostCounts => {
                 list_entries(text).collect::<Vec<_>>().join(",")
             }
-            Kind::Ratio | Kind::Choice(_) | Kind::Address | Kind::Directory | Kind::HostCounts => {
-                text.to_owned()
-            }
+            Kind::Ratio | Kind::Choice(_) | Kind::Address | Kind::Directory => text.to_owned(),
         }
     }
 
@@ -150,15 +148,6 @@ pub(super) fn list_entries(text: &str) -> impl Iterator<Item = &str> {
     entries.into_iter().flatten()
 }
 
-/// How many milliseconds the unit in a setting's name has; 1 for a name that ends in none.
-pub(super) fn unit_ms(name: &str) -> i64 {
-    match name.rsplit('.').next() {
-        Some("hours") => 3_600_000,
-        Some("minutes") => 60_000,
-        _ => 1,
-    }
-}
-
 /// Reads `HOST:COUNT` pairs. An IPv6 address holds colons itself; the last one counts.
 pub(super) fn parse_host_counts(text: &str) -> Result<Vec<(String, u32)>, String> {
     let pair = |entry: &str| {
@@ -173,6 +162,15 @@ pub(super) fn parse_host_counts(text: &str) -> Result<Vec<(String, u32)>, String
                 .ok_or_else(|| format!("'{entry}' must be HOST:COUNT, for instance 10.0.0.1:100"))
         })
         .collect()
+}
+
+/// How many milliseconds the unit in a setting's name has; 1 for a name that ends in none.
+pub(super) fn unit_ms(name: &str) -> i64 {
+    match name.rsplit('.').next() {
+        Some("hours") => 3_600_000,
+        Some("minutes") => 60_000,
+        _ => 1,
+    }
 }
 
 /// Reads a number from 0 to 1.

@@ -4,18 +4,27 @@
 //! turns frames into calls of `shard/` and answers into frames; it decides nothing
 //! about records.
 
+mod acceptor;
+mod admission;
 mod api_versions;
 mod broker;
 mod configs;
 mod connection;
+mod delete_records;
 mod describe_cluster;
 mod describe_producers;
 mod describe_topic_partitions;
 mod dispatch;
 mod fetch;
+mod fetch_list;
+mod fetch_sessions;
+#[cfg(test)]
+mod fetch_sessions_tests;
 mod init_producer_id;
 mod list_offsets;
+mod lookup;
 mod metadata;
+mod offset_for_leader_epoch;
 mod operations;
 mod produce;
 mod registry;

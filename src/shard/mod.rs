@@ -12,23 +12,29 @@
 
 mod background;
 mod control;
+mod epochs;
 mod fetch;
+#[cfg(test)]
+mod fetch_tests;
 mod handler;
+mod incoming;
 mod memory;
 mod messages;
 mod offsets;
 mod partitions;
 mod produce;
 mod producers;
+mod retention;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
+pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, FetchPart, ListOffsetsPart, LoadSummary, PartitionKey,
-    ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
+    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
 };
 
 use crate::config::BrokerConfig;
@@ -118,6 +124,7 @@ impl Shard {
                 open_segments_max: sizes.open_segments_max,
             },
         );
+        let counters = storage.counters().clone();
         let shard = Shard(Rc::new(Inner {
             rt: rt.clone(),
             config,
@@ -135,7 +142,7 @@ impl Shard {
             ),
             storage,
             write_budget: Budget::new(sizes.write_bytes),
-            counters: Rc::new(Counters::default()),
+            counters,
             stopping: Cell::new(false),
             stop: Event::new(),
             left: Cell::new(false),
@@ -145,6 +152,7 @@ impl Shard {
         let mesh = seat.join(&rt, handler::handler(shard.clone(), host)).await;
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
+        retention::start(&shard);
         shard
     }
 
@@ -171,6 +179,11 @@ impl Shard {
     /// This shard's place.
     pub fn me(&self) -> usize {
         self.0.me
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.0.shards
     }
 
     /// The cluster image as this shard has it; `None` until it has loaded.
