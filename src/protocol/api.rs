@@ -126,8 +126,13 @@ impl ApiKey {
         ApiKey::ApiVersions,
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
+        ApiKey::DeleteRecords,
         ApiKey::InitProducerId,
         ApiKey::DescribeCluster,
+        ApiKey::DescribeConfigs,
+        ApiKey::AlterConfigs,
+        ApiKey::CreatePartitions,
+        ApiKey::IncrementalAlterConfigs,
         ApiKey::DescribeProducers,
         ApiKey::DescribeTopicPartitions,
     ];

@@ -6,7 +6,9 @@
 
 mod api_versions;
 mod broker;
+mod configs;
 mod connection;
+mod delete_records;
 mod describe_cluster;
 mod describe_producers;
 mod describe_topic_partitions;

@@ -54,6 +54,14 @@ fn handle(
                 reply.send(Reply::Listed(shard_.list_offsets_here(parts).await));
             });
         }
+        Request::DeleteRecords(parts) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::RecordsDeleted(
+                    shard_.delete_records_here(parts).await,
+                ));
+            });
+        }
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);
@@ -105,8 +113,11 @@ fn handle(
         }
         Request::CreateTopics { .. }
         | Request::DeleteTopics(_)
+        | Request::AlterConfigs { .. }
+        | Request::CreatePartitions { .. }
         | Request::AllocateProducerIds(_)
         | Request::Checkpointed(_)
+        | Request::RecordLogStart(_)
         | Request::DataDirFailed(_) => {
             unreachable!("only the control executor is sent these")
         }

@@ -1,7 +1,9 @@
 //! What travels between executors: one request type and one reply type for the
 //! whole mesh. Everything in them is owned and `Send`; record bytes are refcounted.
 
-use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+use crate::controller::{
+    ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
+};
 use crate::metadata::{Delta, Image};
 use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
@@ -42,6 +44,8 @@ pub enum Request {
     Fetch(FetchOrder),
     /// Shard to owner.
     ListOffsets(Vec<ListOffsetsPart>),
+    /// Shard to owner.
+    DeleteRecords(Vec<DeleteRecordsPart>),
     /// Shard to owner: send one [`Request::Notice`] when a bound moves.
     Watch(WatchOrder),
     /// Shard to owner: the watch is no longer wanted.
@@ -57,12 +61,28 @@ pub enum Request {
     },
     /// Shard to control.
     DeleteTopics(Vec<TopicSelector>),
+    /// Shard to control.
+    AlterConfigs {
+        /// What to alter.
+        alterations: Vec<ConfigsAlteration>,
+        /// Check only.
+        validate_only: bool,
+    },
+    /// Shard to control.
+    CreatePartitions {
+        /// Which topics, and how many partitions they are to have.
+        topics: Vec<MorePartitions>,
+        /// Check only.
+        validate_only: bool,
+    },
     /// Shard to control: a block of so many producer ids.
     AllocateProducerIds(i32),
     /// Shard to owner: what these partitions know of producers.
     DescribeProducers(Vec<PartitionKey>),
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
+    /// Shard to control: a new log start, which holds once it is on the disk. Answered then.
+    RecordLogStart(CheckpointLine),
     /// Shard to control: the data directory failed; nothing more may be written there.
     DataDirFailed(String),
 }
@@ -79,12 +99,17 @@ pub enum Reply {
     Fetched(Vec<Result<FetchOutcome, ErrorCode>>),
     /// The answer to [`Request::ListOffsets`], in the order of its parts.
     Listed(Vec<Result<ListedOffset, ErrorCode>>),
+    /// The answer to [`Request::DeleteRecords`], in the order of its parts.
+    RecordsDeleted(Vec<Result<i64, ErrorCode>>),
     /// The answer to [`Request::Watch`]: a bound had moved already.
     Moved,
     /// The answer to [`Request::CreateTopics`].
     TopicsCreated(Vec<Result<CreatedTopic, ControllerFault>>),
     /// The answer to [`Request::DeleteTopics`].
     TopicsDeleted(Vec<Result<(Uuid, String), ControllerFault>>),
+    /// The answer to [`Request::AlterConfigs`] and to [`Request::CreatePartitions`], in
+    /// the order of the request.
+    Changed(Vec<Result<(), ControllerFault>>),
     /// The answer to [`Request::AllocateProducerIds`]: ids that nobody else gets.
     ProducerIdsAllocated(Result<Range<i64>, ControllerFault>),
     /// The answer to [`Request::DescribeProducers`], in the order of its partitions.
@@ -216,6 +241,15 @@ pub struct ListOffsetsPart {
     pub timestamp: i64,
     /// What the asker believes the leader epoch is; -1 if it does not know.
     pub current_leader_epoch: i32,
+}
+
+/// Asks for the records of a partition below an offset to be deleted.
+#[derive(Debug, Clone, Copy)]
+pub struct DeleteRecordsPart {
+    /// Where.
+    pub key: PartitionKey,
+    /// The new log start offset; -1: the high watermark.
+    pub offset: i64,
 }
 
 /// Asks for one notice when any of these partitions' visible bounds passes what
