@@ -4,6 +4,8 @@
 //! turns frames into calls of `shard/` and answers into frames; it decides nothing
 //! about records.
 
+mod acceptor;
+mod admission;
 mod api_versions;
 mod broker;
 mod configs;
@@ -14,9 +16,15 @@ mod describe_producers;
 mod describe_topic_partitions;
 mod dispatch;
 mod fetch;
+mod fetch_list;
+mod fetch_sessions;
+#[cfg(test)]
+mod fetch_sessions_tests;
 mod init_producer_id;
 mod list_offsets;
+mod lookup;
 mod metadata;
+mod offset_for_leader_epoch;
 mod operations;
 mod produce;
 mod registry;

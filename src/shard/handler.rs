@@ -2,8 +2,9 @@
 //! task that answers.
 
 use super::messages::{Reply, Request};
+use super::Incoming;
 use super::Shard;
-use crate::runtime::{Accepted, Queue, ReplyTo};
+use crate::runtime::{Queue, ReplyTo};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use std::task::{Context, Waker};
 /// Who serves connections on this shard: the room above.
 pub trait ConnectionHost {
     /// Takes over a connection that the acceptor chose this shard for.
-    fn serve(&self, shard: &Shard, accepted: Accepted);
+    fn serve(&self, shard: &Shard, incoming: Incoming);
 
     /// Answers what is in flight, then ends every connection. Resolves when none is
     /// left.
@@ -64,6 +65,9 @@ fn handle(
                 ));
             });
         }
+        Request::EpochEnds(parts) => {
+            reply.send(Reply::EpochEnds(shard.epoch_ends_here(&parts)));
+        }
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);
@@ -76,8 +80,8 @@ fn handle(
         Request::DescribeProducers(keys) => {
             reply.send(Reply::ProducersDescribed(shard.producers_here(&keys)));
         }
-        Request::Connection(accepted) => {
-            host.serve(shard, accepted);
+        Request::Connection(incoming) => {
+            host.serve(shard, incoming);
             reply.send(Reply::Done);
         }
         Request::Load(order) => {

@@ -12,8 +12,12 @@
 
 mod background;
 mod control;
+mod epochs;
 mod fetch;
+#[cfg(test)]
+mod fetch_tests;
 mod handler;
+mod incoming;
 mod memory;
 mod messages;
 mod offsets;
@@ -26,10 +30,11 @@ mod watch;
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
+pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, DeleteRecordsPart, FetchPart, ListOffsetsPart, LoadSummary,
-    PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
+    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
 };
 
 use crate::config::BrokerConfig;
@@ -121,6 +126,7 @@ impl Shard {
                 open_segments_max: sizes.open_segments_max,
             },
         );
+        let counters = storage.counters().clone();
         let shard = Shard(Rc::new(Inner {
             rt: rt.clone(),
             config,
@@ -139,7 +145,7 @@ impl Shard {
             storage,
             write_budget: Budget::new(sizes.write_bytes),
             produce_turns: Budget::new(1),
-            counters: Rc::new(Counters::default()),
+            counters,
             stopping: Cell::new(false),
             stop: Event::new(),
             left: Cell::new(false),
@@ -176,6 +182,11 @@ impl Shard {
     /// This shard's place.
     pub fn me(&self) -> usize {
         self.0.me
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.0.shards
     }
 
     /// The cluster image as this shard has it; `None` until it has loaded.
