@@ -44,6 +44,7 @@ fn batch(offset: i64) -> LogBatch {
         leader_epoch: 0,
         first_timestamp: offset,
         max_timestamp: offset,
+        producer: None,
     }
 }
 
