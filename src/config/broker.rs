@@ -54,6 +54,8 @@ pub struct BrokerConfig {
     pub log_retention_bytes: i64,
     /// `log.retention.check.interval.ms`.
     pub log_retention_check_interval_ms: u64,
+    /// `log.initial.task.delay.ms`.
+    pub log_initial_task_delay_ms: u64,
     /// `log.segment.delete.delay.ms`.
     pub log_segment_delete_delay_ms: u64,
     /// `log.flush.interval.messages`.
@@ -90,6 +92,8 @@ pub struct BrokerConfig {
     pub min_request_progress: u32,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: u32,
+    /// `max.incremental.fetch.session.cache.slots`, over all shards; 0: no fetch sessions.
+    pub max_incremental_fetch_session_cache_slots: u32,
     /// `cache.bytes`, over all shards; 0: chosen from the machine's RAM.
     pub cache_bytes: u64,
     /// `max.connections`.
@@ -177,6 +181,7 @@ impl BrokerConfig {
             log_retention_ms: values.log_retention_ms()?,
             log_retention_bytes: values.int("log.retention.bytes")?,
             log_retention_check_interval_ms: values.int("log.retention.check.interval.ms")? as u64,
+            log_initial_task_delay_ms: values.int("log.initial.task.delay.ms")? as u64,
             log_segment_delete_delay_ms: values.int("log.segment.delete.delay.ms")? as u64,
             log_flush_interval_messages: values.int("log.flush.interval.messages")?,
             log_flush_interval_ms: values.log_flush_interval_ms()?,
@@ -198,6 +203,9 @@ impl BrokerConfig {
             request_memory_bytes: values.int("request.memory.bytes")? as u64,
             min_request_progress: values.int("min.request.progress")? as u32,
             fetch_max_bytes: values.int("fetch.max.bytes")? as u32,
+            max_incremental_fetch_session_cache_slots: values
+                .int("max.incremental.fetch.session.cache.slots")?
+                as u32,
             cache_bytes: values.int("cache.bytes")? as u64,
             max_connections: values.int("max.connections")? as u32,
             max_request_partition_size_limit: values.int("max.request.partition.size.limit")?

@@ -293,6 +293,12 @@ pub static SETTINGS: &[Setting] = &[
         "Time between two looks for segments that are past retention.",
     ),
     broker(
+        "log.initial.task.delay.ms",
+        int(0, i64::MAX),
+        "30000",
+        "Time from the start to the first look for segments that are past retention.",
+    ),
+    broker(
         "log.segment.delete.delay.ms",
         int(0, i64::MAX),
         "60000",
@@ -387,6 +393,13 @@ pub static SETTINGS: &[Setting] = &[
         "57671680",
         "Most bytes of records in the answer to one fetch; a first batch larger than this is \
          still sent whole.",
+    ),
+    broker(
+        "max.incremental.fetch.session.cache.slots",
+        int(0, I32_MAX),
+        "1000",
+        "Most fetch sessions at once, over all shards; a consumer beyond them sends its whole \
+         list of partitions with each fetch. 0: no sessions.",
     ),
     broker(
         "cache.bytes",

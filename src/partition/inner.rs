@@ -5,6 +5,7 @@
 //! before an `.await`.
 
 use super::appender::AppendQueue;
+use super::retention::LogStartRecorder;
 use super::waiters::{FailedWaiters, OffsetWaiters};
 use super::{Numbers, PartitionId, PartitionState};
 use crate::config::TopicConfig;
@@ -33,6 +34,7 @@ pub(super) struct Inner {
     pub(super) dir: Dir,
     pub(super) storage: Storage,
     pub(super) write_budget: Budget,
+    pub(super) record_log_start: LogStartRecorder,
     pub(super) config: RefCell<TopicConfig>,
     /// Replaced as a whole when the log is rebuilt after a failed write.
     pub(super) log: RefCell<Log>,
@@ -112,8 +114,15 @@ impl Inner {
             end_offset: replica.end_offset(),
             flushed_offset: replica.flushed_offset(),
             high_watermark: replica.high_watermark(),
+            last_stable_offset: self.last_stable_offset(),
             leader_epoch: replica.leader_epoch(),
         }
+    }
+
+    /// The LSO: below it every transaction is decided. There are no transactions yet,
+    /// so it is the high watermark.
+    pub(super) fn last_stable_offset(&self) -> i64 {
+        self.replica.borrow().high_watermark()
     }
 
     /// Refuses what a stopped or offline partition refuses, reads included.
@@ -279,5 +288,7 @@ pub(super) fn log_config(config: &TopicConfig) -> LogConfig {
         index_interval_bytes: config.index_interval_bytes,
         index_bytes_max: config.segment_index_bytes,
         checkpoint_bytes: config.checkpoint_bytes,
+        segment_jitter_ms: config.segment_jitter_ms,
+        file_delete_delay_ms: config.file_delete_delay_ms,
     }
 }

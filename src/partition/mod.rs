@@ -20,6 +20,7 @@
 
 mod appender;
 mod close;
+mod epochs;
 mod fence;
 mod fetch;
 mod flush;
@@ -28,6 +29,7 @@ mod list_offsets;
 mod open;
 mod produce;
 mod producers;
+mod retention;
 mod validate;
 mod waiters;
 
@@ -41,6 +43,7 @@ pub use list_offsets::{
 };
 pub use open::{PartitionLoad, PartitionOptions};
 pub use produce::{Acks, Keep, ProduceError, ProduceTicket};
+pub use retention::{LogStartRecorder, Recording, HIGH_WATERMARK};
 pub use validate::{RecordRefusal, RecordRefusalReason};
 pub use waiters::ProduceDone;
 
@@ -49,6 +52,7 @@ use crate::protocol::ErrorCode;
 use crate::runtime::local::Event;
 use inner::Inner;
 use std::rc::Rc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Which partition of which topic.
@@ -80,6 +84,8 @@ pub struct Numbers {
     pub flushed_offset: i64,
     /// The high watermark: consumers see what lies below.
     pub high_watermark: i64,
+    /// The last stable offset: read_committed consumers see what lies below.
+    pub last_stable_offset: i64,
     /// The epoch that is stamped on batches.
     pub leader_epoch: i32,
 }
@@ -114,14 +120,15 @@ impl Partition {
         self.0.numbers()
     }
 
-    /// The bytes of whole batches between `offset` and the high watermark, without
-    /// reading them: what a long poll compares with `min.bytes`.
+    /// The bytes of whole batches between `offset` and what the reader sees, without
+    /// reading them: what a long poll compares with `min.bytes`. About right where
+    /// the batches are not cached.
     ///
     /// # Errors
     /// OFFSET_OUT_OF_RANGE, and what every call gets from a partition that is
     /// offline or stopped.
-    pub fn bytes_available(&self, offset: i64) -> Result<u64, ErrorCode> {
-        self.0.bytes_available(offset)
+    pub fn bytes_available(&self, offset: i64, reader: Reader) -> Result<u64, ErrorCode> {
+        self.0.bytes_available(offset, reader)
     }
 
     /// Notified when the high watermark or the log start offset moves, and when
@@ -147,6 +154,11 @@ impl Partition {
     /// every second or so.
     pub fn flush_old(&self) {
         self.0.flush_old();
+    }
+
+    /// `file.delete.delay.ms` of the topic.
+    pub fn file_delete_delay(&self) -> Duration {
+        Duration::from_millis(self.0.config.borrow().file_delete_delay_ms)
     }
 
     /// Puts changed topic settings in force.

@@ -1,6 +1,7 @@
 //! Creating and loading a partition.
 
 use super::inner::{log_config, Inner, Tasks};
+use super::retention::LogStartRecorder;
 use super::{
     appender::AppendQueue, waiters::OffsetWaiters, Partition, PartitionId, PartitionState,
 };
@@ -29,6 +30,8 @@ pub struct PartitionOptions {
     pub load: PartitionLoad,
     /// The shard's memory for writes in flight; the appender waits for it.
     pub write_budget: Budget,
+    /// Makes a log start offset durable before it holds.
+    pub record_log_start: LogStartRecorder,
 }
 
 /// How to come by the log.
@@ -79,6 +82,7 @@ impl Partition {
             dir: options.dir,
             storage: storage.clone(),
             write_budget: options.write_budget,
+            record_log_start: options.record_log_start,
             config: RefCell::new(options.config),
             log: RefCell::new(log),
             replica: RefCell::new(replica),

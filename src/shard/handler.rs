@@ -54,6 +54,17 @@ fn handle(
                 reply.send(Reply::Listed(shard_.list_offsets_here(parts).await));
             });
         }
+        Request::DeleteRecords(parts) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::RecordsDeleted(
+                    shard_.delete_records_here(parts).await,
+                ));
+            });
+        }
+        Request::EpochEnds(parts) => {
+            reply.send(Reply::EpochEnds(shard.epoch_ends_here(&parts)));
+        }
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);
@@ -109,6 +120,7 @@ fn handle(
         | Request::CreatePartitions { .. }
         | Request::AllocateProducerIds(_)
         | Request::Checkpointed(_)
+        | Request::RecordLogStart(_)
         | Request::DataDirFailed(_) => {
             unreachable!("only the control executor is sent these")
         }

@@ -8,6 +8,7 @@ use crate::metadata::{Delta, Image};
 use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
 use crate::runtime::Accepted;
+use crate::storage::leader_epochs::EpochEnd;
 use crate::storage::ProducerStates;
 use bytes::Bytes;
 use std::ops::Range;
@@ -44,6 +45,10 @@ pub enum Request {
     Fetch(FetchOrder),
     /// Shard to owner.
     ListOffsets(Vec<ListOffsetsPart>),
+    /// Shard to owner.
+    DeleteRecords(Vec<DeleteRecordsPart>),
+    /// Shard to owner.
+    EpochEnds(Vec<EpochEndPart>),
     /// Shard to owner: send one [`Request::Notice`] when a bound moves.
     Watch(WatchOrder),
     /// Shard to owner: the watch is no longer wanted.
@@ -79,6 +84,8 @@ pub enum Request {
     DescribeProducers(Vec<PartitionKey>),
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
+    /// Shard to control: a new log start, which holds once it is on the disk. Answered then.
+    RecordLogStart(CheckpointLine),
     /// Shard to control: the data directory failed; nothing more may be written there.
     DataDirFailed(String),
 }
@@ -91,10 +98,14 @@ pub enum Reply {
     Loaded(LoadSummary),
     /// The answer to [`Request::Produce`], in the order of its parts.
     Produced(Vec<Result<Produced, ProduceFault>>),
-    /// The answer to [`Request::Fetch`], in the order of its parts.
-    Fetched(Vec<Result<FetchOutcome, ErrorCode>>),
+    /// The answer to [`Request::Fetch`].
+    Fetched(FetchedParts),
     /// The answer to [`Request::ListOffsets`], in the order of its parts.
     Listed(Vec<Result<ListedOffset, ErrorCode>>),
+    /// The answer to [`Request::DeleteRecords`], in the order of its parts.
+    RecordsDeleted(Vec<Result<i64, ErrorCode>>),
+    /// The answer to [`Request::EpochEnds`], in the order of its parts.
+    EpochEnds(Vec<Result<Option<EpochEnd>, ErrorCode>>),
     /// The answer to [`Request::Watch`]: a bound had moved already.
     Moved,
     /// The answer to [`Request::CreateTopics`].
@@ -209,8 +220,20 @@ pub struct FetchOrder {
     pub parts: Vec<FetchPart>,
     /// Bytes over all parts; the first non-empty part may exceed it by one batch.
     pub bytes_max: usize,
+    /// Read nothing, and only look, while fewer bytes than this are there; unless a
+    /// part has something to tell that can't wait.
+    pub bytes_least: usize,
     /// Who reads: sets the visible bound.
     pub reader: Reader,
+}
+
+/// What an owner read, or saw where it only looked.
+pub struct FetchedParts {
+    /// In the order of the order's parts.
+    pub outcomes: Vec<Result<FetchOutcome, ErrorCode>>,
+    /// About the bytes that could have been read, each part up to its limit; 0 if it
+    /// was not asked to look.
+    pub bytes_available: usize,
 }
 
 /// A read from one partition.
@@ -222,8 +245,13 @@ pub struct FetchPart {
     pub offset: i64,
     /// What the reader believes the leader epoch is; -1 if it does not know.
     pub current_leader_epoch: i32,
+    /// The epoch of the last record that the reader has; -1 if it does not say.
+    pub last_fetched_epoch: i32,
     /// Bytes of this part.
     pub bytes_max: usize,
+    /// What an earlier read of the same fetch found, and where it ended: only what
+    /// lies behind has to be estimated.
+    pub counted: Option<(usize, i64)>,
 }
 
 /// A question about offsets.
@@ -235,6 +263,28 @@ pub struct ListOffsetsPart {
     pub timestamp: i64,
     /// What the asker believes the leader epoch is; -1 if it does not know.
     pub current_leader_epoch: i32,
+    /// Who asks: sets the visible bound.
+    pub reader: Reader,
+}
+
+/// A question about where a leader epoch ended.
+#[derive(Debug, Clone, Copy)]
+pub struct EpochEndPart {
+    /// Where.
+    pub key: PartitionKey,
+    /// The epoch.
+    pub leader_epoch: i32,
+    /// What the asker believes the leader epoch is now; -1 if it does not know.
+    pub current_leader_epoch: i32,
+}
+
+/// Asks for the records of a partition below an offset to be deleted.
+#[derive(Debug, Clone, Copy)]
+pub struct DeleteRecordsPart {
+    /// Where.
+    pub key: PartitionKey,
+    /// The new log start offset; -1: the high watermark.
+    pub offset: i64,
 }
 
 /// Asks for one notice when any of these partitions' visible bounds passes what

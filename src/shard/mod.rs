@@ -12,7 +12,10 @@
 
 mod background;
 mod control;
+mod epochs;
 mod fetch;
+#[cfg(test)]
+mod fetch_tests;
 mod handler;
 mod memory;
 mod messages;
@@ -20,6 +23,7 @@ mod offsets;
 mod partitions;
 mod produce;
 mod producers;
+mod retention;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -27,8 +31,8 @@ pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, FetchPart, ListOffsetsPart, LoadSummary, PartitionKey,
-    ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
+    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
 };
 
 use crate::config::BrokerConfig;
@@ -118,6 +122,7 @@ impl Shard {
                 open_segments_max: sizes.open_segments_max,
             },
         );
+        let counters = storage.counters().clone();
         let shard = Shard(Rc::new(Inner {
             rt: rt.clone(),
             config,
@@ -135,7 +140,7 @@ impl Shard {
             ),
             storage,
             write_budget: Budget::new(sizes.write_bytes),
-            counters: Rc::new(Counters::default()),
+            counters,
             stopping: Cell::new(false),
             stop: Event::new(),
             left: Cell::new(false),
@@ -145,6 +150,7 @@ impl Shard {
         let mesh = seat.join(&rt, handler::handler(shard.clone(), host)).await;
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
+        retention::start(&shard);
         shard
     }
 
@@ -171,6 +177,11 @@ impl Shard {
     /// This shard's place.
     pub fn me(&self) -> usize {
         self.0.me
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.0.shards
     }
 
     /// The cluster image as this shard has it; `None` until it has loaded.

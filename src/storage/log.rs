@@ -18,11 +18,12 @@
 use super::cache::Cache;
 use super::flusher::{FlushFence, FlushTurn, Flusher};
 use super::index::{OffsetIndex, TimeIndex};
-use super::leader_epochs::LeaderEpochs;
+use super::leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
 use super::producer_state::{BatchProducer, ProducerStates};
 use super::read::ReadAhead;
 use super::segment::{file_name, OpenSegments, Segment};
 use super::LoadError;
+use crate::observe::Counters;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite, BLOCK_BYTES};
 use bytes::Bytes;
@@ -41,6 +42,7 @@ pub(super) struct StorageShared {
     pub(super) cold_reads: Budget,
     pub(super) flusher: Flusher,
     pub(super) open_segments: OpenSegments,
+    pub(super) counters: Rc<Counters>,
     next_log: Cell<u64>,
 }
 
@@ -72,6 +74,10 @@ pub struct LogConfig {
     pub index_bytes_max: u32,
     /// Flushed bytes after which the owner should call [`Log::checkpoint`].
     pub checkpoint_bytes: u64,
+    /// `segment.jitter.ms`.
+    pub segment_jitter_ms: i64,
+    /// `file.delete.delay.ms`.
+    pub file_delete_delay_ms: u64,
 }
 
 impl Default for LogConfig {
@@ -82,6 +88,19 @@ impl Default for LogConfig {
             index_interval_bytes: 4096,
             index_bytes_max: 10 << 20,
             checkpoint_bytes: 64 << 20,
+            segment_jitter_ms: 0,
+            file_delete_delay_ms: 60_000,
+        }
+    }
+}
+
+impl LogConfig {
+    /// By how much earlier than `segment.ms` one segment is rolled: drawn when it is
+    /// created, so that logs that were created together do not roll together.
+    pub(super) fn draw_jitter_ms(&self, rt: &Rt) -> i64 {
+        match self.segment_jitter_ms.min(self.segment_ms) {
+            none if none <= 0 => 0,
+            most => (rt.random_u64() % most as u64) as i64,
         }
     }
 }
@@ -209,10 +228,16 @@ impl Storage {
             cold_reads: Budget::new(limits.cold_read_bytes),
             flusher: Flusher::new(rt.clone(), limits.flushes_in_flight_max),
             open_segments: OpenSegments::new(limits.open_segments_max),
+            counters: Rc::default(),
             next_log: Cell::new(0),
             rt,
             limits,
         }))
+    }
+
+    /// What the shard counts; reads count themselves here.
+    pub fn counters(&self) -> &Rc<Counters> {
+        &self.0.counters
     }
 
     /// The runtime of the shard.
@@ -276,7 +301,14 @@ impl Log {
         let segments: Vec<Rc<Segment>> = segments
             .into_iter()
             .enumerate()
-            .map(|(i, segment)| Rc::new(Segment::loaded(segment, i == last, now_ms)))
+            .map(|(i, segment)| {
+                let active = i == last;
+                let jitter_ms = match active {
+                    true => config.draw_jitter_ms(storage.rt()),
+                    false => 0,
+                };
+                Rc::new(Segment::loaded(segment, active, now_ms, jitter_ms))
+            })
             .collect();
         let end = segments[last].extent();
         assert_eq!(
@@ -360,7 +392,24 @@ impl Log {
 
     /// The latest leader epoch that the log knows.
     pub fn latest_leader_epoch(&self) -> Option<i32> {
-        self.0.state.borrow().epochs.latest().map(|e| e.epoch)
+        self.latest_epoch().map(|entry| entry.epoch)
+    }
+
+    /// The same with its start offset.
+    pub fn latest_epoch(&self) -> Option<EpochEntry> {
+        self.0.state.borrow().epochs.latest()
+    }
+
+    /// The leader epoch that wrote `offset`, or that will.
+    pub fn epoch_of(&self, offset: i64) -> Option<i32> {
+        self.0.state.borrow().epochs.epoch_for_offset(offset)
+    }
+
+    /// Where a leader epoch ended (see [`LeaderEpochs::end_offset_for`]); the latest
+    /// ends at `end_offset`.
+    pub fn end_of_epoch(&self, epoch: i32, end_offset: i64) -> Option<EpochEnd> {
+        let state = self.0.state.borrow();
+        state.epochs.end_offset_for(epoch, end_offset)
     }
 
     /// Notes that `epoch` starts at `start_offset` (see [`LeaderEpochs::assign`]). It
@@ -485,6 +534,11 @@ impl IoGate {
         let guard = ExclusiveGuard(self.0.clone());
         self.0.changed.wait_until(|| self.0.inside.get() == 0).await;
         Ok(guard)
+    }
+
+    /// Waits until the gate is closed for good.
+    pub(super) async fn closed(&self) {
+        self.0.changed.wait_until(|| self.is_closed()).await;
     }
 
     /// Closes the gate for good, and waits until nobody is inside.

@@ -116,6 +116,7 @@ fn options(rt: &Rt, config: TopicConfig, load: PartitionLoad) -> PartitionOption
         replication_factor: 1,
         load,
         write_budget: Budget::new(8 << 20),
+        record_log_start: Rc::new(|_| Box::pin(std::future::ready(Ok(())))),
     }
 }
 
@@ -145,6 +146,7 @@ fn fetch_from(offset: i64) -> FetchSpec {
     FetchSpec {
         offset,
         current_leader_epoch: -1,
+        last_fetched_epoch: -1,
         bytes_max: 1 << 20,
         whole_first_batch: true,
         reader: Reader::Consumer,

@@ -3,6 +3,7 @@
 //! All of it is `!Send`, built on std wakers, with no system call, so it runs the
 //! same on both sides of the runtime. Every queue has a bound.
 
+mod bounded;
 mod budget;
 mod channel;
 mod event;
@@ -10,6 +11,7 @@ mod oneshot;
 #[cfg(test)]
 mod testing;
 
+pub use bounded::join_bounded;
 pub use budget::{Budget, Permit};
 pub use channel::{channel, Receiver, Sender, TrySendError};
 pub use event::{Event, Listen};
