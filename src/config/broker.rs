@@ -92,6 +92,8 @@ pub struct BrokerConfig {
     pub min_request_progress: u32,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: u32,
+    /// `max.incremental.fetch.session.cache.slots`, over all shards; 0: no fetch sessions.
+    pub max_incremental_fetch_session_cache_slots: u32,
     /// `cache.bytes`, over all shards; 0: chosen from the machine's RAM.
     pub cache_bytes: u64,
     /// `max.connections`.
@@ -201,6 +203,9 @@ impl BrokerConfig {
             request_memory_bytes: values.int("request.memory.bytes")? as u64,
             min_request_progress: values.int("min.request.progress")? as u32,
             fetch_max_bytes: values.int("fetch.max.bytes")? as u32,
+            max_incremental_fetch_session_cache_slots: values
+                .int("max.incremental.fetch.session.cache.slots")?
+                as u32,
             cache_bytes: values.int("cache.bytes")? as u64,
             max_connections: values.int("max.connections")? as u32,
             max_request_partition_size_limit: values.int("max.request.partition.size.limit")?

@@ -395,6 +395,13 @@ pub static SETTINGS: &[Setting] = &[
          still sent whole.",
     ),
     broker(
+        "max.incremental.fetch.session.cache.slots",
+        int(0, I32_MAX),
+        "1000",
+        "Most fetch sessions at once, over all shards; a consumer beyond them sends its whole \
+         list of partitions with each fetch. 0: no sessions.",
+    ),
+    broker(
         "cache.bytes",
         int(0, 1 << 44),
         "0",

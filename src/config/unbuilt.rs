@@ -89,11 +89,6 @@ const BROKER: &[Row] = &[
     ),
     fixed("inter.broker.listener.name", "PLAINTEXT", ONLY_PLAINTEXT),
     fixed(
-        "max.incremental.fetch.session.cache.slots",
-        "0",
-        "there are no fetch sessions",
-    ),
-    fixed(
         "queued.max.request.bytes",
         "-1",
         "use `request.memory.bytes`",

@@ -104,8 +104,16 @@ counters! {
     fetch_bytes,
     /// Fetches that had to wait for records.
     fetch_waits,
-    /// Bytes of record batches that a fetch read from the disk.
+    /// Reads of one partition that the cache answered alone.
+    fetch_cache_reads,
+    /// Reads of one partition that went to the disk.
+    fetch_cold_reads,
+    /// Bytes that fetches read from the disk, ahead of readers too.
     fetch_cold_bytes,
+    /// Fetches of a session that were answered with what is new.
+    fetch_incremental,
+    /// Fetch sessions made.
+    fetch_sessions_made,
     /// Writes to segments.
     writes,
     /// Bytes of those writes, padding included.

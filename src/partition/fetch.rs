@@ -6,8 +6,9 @@
 
 use super::inner::{Counted, Inner};
 use super::Partition;
+use crate::protocol::batch::HEADER_BYTES;
 use crate::protocol::ErrorCode;
-use crate::storage::ReadSlices;
+use crate::storage::leader_epochs::EpochEnd;
 use bytes::Bytes;
 
 /// Who reads, which decides how far.
@@ -17,8 +18,10 @@ pub enum Reader {
     /// watermark.
     Consumer,
     /// A consumer with `isolation.level` = read_committed: up to the last stable
-    /// offset, which is the high watermark while there are no transactions.
+    /// offset.
     ReadCommitted,
+    /// A replica, or a consumer that debugs one: up to the LEO.
+    Replica,
 }
 
 /// One partition's share of a fetch request.
@@ -28,6 +31,8 @@ pub struct FetchSpec {
     pub offset: i64,
     /// The leader epoch that the client knows, -1 if none.
     pub current_leader_epoch: i32,
+    /// The epoch of the last record that the client has, -1 if it does not say.
+    pub last_fetched_epoch: i32,
     /// Bytes of whole batches to return at most.
     pub bytes_max: usize,
     /// Return the first batch whatever its size, so that a reader gets on.
@@ -45,6 +50,10 @@ pub struct FetchOutcome {
     pub last_stable_offset: i64,
     /// The log start offset.
     pub log_start_offset: i64,
+    /// Where the client's log parts from this one: then nothing is read. (KIP-595)
+    pub diverging: Option<EpochEnd>,
+    /// Nothing visible is left behind what was read.
+    pub reaches_bound: bool,
     /// Whole batches, in order; a slice may hold several.
     pub slices: Vec<Bytes>,
     /// The length of each batch, in order.
@@ -60,56 +69,96 @@ impl Partition {
     /// the visible bound and the LEO.
     ///
     /// # Errors
-    /// OFFSET_OUT_OF_RANGE below the log start offset or above the LEO;
+    /// OFFSET_OUT_OF_RANGE below the log start offset or above the LEO, and for an
+    /// epoch last fetched that this log can't know;
     /// FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH for another leader epoch;
     /// KAFKA_STORAGE_ERROR when offline or when the read failed;
     /// NOT_LEADER_OR_FOLLOWER once closed.
     pub async fn fetch(&self, spec: FetchSpec) -> Result<FetchOutcome, ErrorCode> {
         let inner = &self.0;
-        inner.check_serving()?;
-        inner.check_leader_epoch(spec.current_leader_epoch)?;
-        let high_watermark = inner.replica.borrow().high_watermark();
-        let last_stable_offset = high_watermark;
-        let bound = match spec.reader {
-            Reader::Consumer => high_watermark,
-            Reader::ReadCommitted => last_stable_offset,
-        };
-        inner.check_in_log(spec.offset)?;
-        let read = if spec.offset < bound {
-            let _running = inner.count(Counted::Read);
-            let log = inner.log();
-            log.read(spec.offset, bound, spec.bytes_max, spec.whole_first_batch)
-                .await
-                .map_err(|error| inner.on_read_error(&error))?
-        } else {
-            ReadSlices {
-                next_offset: spec.offset,
-                ..ReadSlices::default()
-            }
-        };
-        debug_assert!(read.next_offset <= bound.max(spec.offset));
-        Ok(FetchOutcome {
-            high_watermark,
-            last_stable_offset,
-            log_start_offset: inner.replica.borrow().log_start_offset(),
-            slices: read.slices,
-            batch_bytes: read.batch_bytes,
-            bytes: read.bytes,
-            next_offset: read.next_offset,
-        })
+        let (mut outcome, bound) = inner.look(&spec)?;
+        let has_room = spec.whole_first_batch || spec.bytes_max >= HEADER_BYTES;
+        if outcome.diverging.is_some() || spec.offset >= bound || !has_room {
+            return Ok(outcome);
+        }
+        let _running = inner.count(Counted::Read);
+        let log = inner.log();
+        let read = log
+            .read(spec.offset, bound, spec.bytes_max, spec.whole_first_batch)
+            .await
+            .map_err(|error| inner.on_read_error(&error))?;
+        debug_assert!(read.next_offset <= bound);
+        outcome.log_start_offset = inner.replica.borrow().log_start_offset();
+        outcome.slices = read.slices;
+        outcome.batch_bytes = read.batch_bytes;
+        outcome.bytes = read.bytes;
+        outcome.next_offset = read.next_offset;
+        outcome.reaches_bound = read.next_offset >= bound;
+        Ok(outcome)
+    }
+
+    /// What [`Partition::fetch`] would say, its errors included, without reading.
+    pub fn look(&self, spec: &FetchSpec) -> Result<FetchOutcome, ErrorCode> {
+        self.0.look(spec).map(|(outcome, _)| outcome)
     }
 }
 
 impl Inner {
-    /// About the bytes between `offset` and the high watermark.
-    pub(super) fn bytes_available(&self, offset: i64) -> Result<u64, ErrorCode> {
+    /// An outcome without records, and how far the reader sees.
+    fn look(&self, spec: &FetchSpec) -> Result<(FetchOutcome, i64), ErrorCode> {
+        self.check_serving()?;
+        self.check_leader_epoch(spec.current_leader_epoch)?;
+        let bound = self.visible_bound(spec.reader);
+        let diverging = self.diverging_epoch(spec)?;
+        if diverging.is_none() {
+            self.check_in_log(spec.offset)?;
+        }
+        let replica = self.replica.borrow();
+        let outcome = FetchOutcome {
+            high_watermark: replica.high_watermark(),
+            last_stable_offset: self.last_stable_offset(),
+            log_start_offset: replica.log_start_offset(),
+            diverging,
+            reaches_bound: spec.offset >= bound,
+            slices: Vec::new(),
+            batch_bytes: Vec::new(),
+            bytes: 0,
+            next_offset: spec.offset,
+        };
+        Ok((outcome, bound))
+    }
+
+    /// How far a reader sees at this moment.
+    pub(super) fn visible_bound(&self, reader: Reader) -> i64 {
+        match reader {
+            Reader::Consumer => self.replica.borrow().high_watermark(),
+            Reader::ReadCommitted => self.last_stable_offset(),
+            Reader::Replica => self.replica.borrow().end_offset(),
+        }
+    }
+
+    /// About the bytes between `offset` and what the reader sees.
+    pub(super) fn bytes_available(&self, offset: i64, reader: Reader) -> Result<u64, ErrorCode> {
         self.check_serving()?;
         self.check_in_log(offset)?;
-        let bound = self.replica.borrow().high_watermark();
+        let bound = self.visible_bound(reader);
         if offset >= bound {
             return Ok(0);
         }
         Ok(self.log.borrow().bytes_between(offset, bound))
+    }
+
+    /// Where the client's log parts from this one, if the epoch of its last record
+    /// says that it does.
+    fn diverging_epoch(&self, spec: &FetchSpec) -> Result<Option<EpochEnd>, ErrorCode> {
+        if spec.last_fetched_epoch < 0 {
+            return Ok(None);
+        }
+        let end = self
+            .end_of_epoch(spec.last_fetched_epoch)
+            .ok_or(ErrorCode::OffsetOutOfRange)?;
+        let parts = end.epoch < spec.last_fetched_epoch || end.end_offset < spec.offset;
+        Ok(parts.then_some(end))
     }
 
     fn check_in_log(&self, offset: i64) -> Result<(), ErrorCode> {

@@ -114,8 +114,15 @@ impl Inner {
             end_offset: replica.end_offset(),
             flushed_offset: replica.flushed_offset(),
             high_watermark: replica.high_watermark(),
+            last_stable_offset: self.last_stable_offset(),
             leader_epoch: replica.leader_epoch(),
         }
+    }
+
+    /// The LSO: below it every transaction is decided. There are no transactions yet,
+    /// so it is the high watermark.
+    pub(super) fn last_stable_offset(&self) -> i64 {
+        self.replica.borrow().high_watermark()
     }
 
     /// Refuses what a stopped or offline partition refuses, reads included.

@@ -1,7 +1,7 @@
 //! Finding an offset by timestamp, or one of the special ones (ListOffsets).
 
-use super::inner::Counted;
-use super::Partition;
+use super::inner::{Counted, Inner};
+use super::{Partition, Reader};
 use crate::protocol::ErrorCode;
 use crate::storage::TimestampOffset;
 
@@ -30,40 +30,61 @@ pub struct ListedOffset {
 
 impl Partition {
     /// Finds the offset that `timestamp` asks for: one of the constants of this
-    /// module, else the first visible record whose timestamp is at or after it.
+    /// module, else the first record that the reader sees whose timestamp is at or
+    /// after it.
     ///
     /// # Errors
-    /// UNSUPPORTED_VERSION for an unknown negative timestamp; otherwise those of
-    /// [`Partition::fetch`], but for the range.
+    /// UNSUPPORTED_VERSION for an unknown negative timestamp; OFFSET_NOT_AVAILABLE for
+    /// a consumer while the high watermark is below the start of this leader's epoch
+    /// and the answer could be there; otherwise those of [`Partition::fetch`], but for
+    /// the range.
     pub async fn list_offset(
         &self,
         timestamp: i64,
         current_leader_epoch: i32,
+        reader: Reader,
     ) -> Result<ListedOffset, ErrorCode> {
         let inner = &self.0;
         inner.check_serving()?;
         inner.check_leader_epoch(current_leader_epoch)?;
-        let (log_start_offset, high_watermark, leader_epoch) = {
+        let (log_start_offset, leader_epoch) = {
             let replica = inner.replica.borrow();
-            (
-                replica.log_start_offset(),
-                replica.high_watermark(),
-                replica.leader_epoch(),
-            )
+            (replica.log_start_offset(), replica.leader_epoch())
         };
-        let _running = inner.count(Counted::Read);
+        let bound = inner.visible_bound(reader);
+        let lags = reader != Reader::Replica && inner.high_watermark_lags();
         let log = inner.log();
+        let _running = inner.count(Counted::Read);
         let found = match timestamp {
-            LATEST => return Ok(ListedOffset::special(high_watermark, leader_epoch)),
-            EARLIEST | EARLIEST_LOCAL => return Ok(ListedOffset::special(log_start_offset, -1)),
+            LATEST if lags => return Err(ErrorCode::OffsetNotAvailable),
+            LATEST => return Ok(ListedOffset::special(bound, leader_epoch)),
+            EARLIEST | EARLIEST_LOCAL => {
+                let epoch = log.epoch_of(log_start_offset).unwrap_or(-1);
+                return Ok(ListedOffset::special(log_start_offset, epoch));
+            }
             LATEST_TIERED => return Ok(ListedOffset::NONE),
-            MAX_TIMESTAMP => log.offset_of_max_timestamp(high_watermark).await,
-            target if target >= 0 => log.offset_for_timestamp(target, high_watermark).await,
+            MAX_TIMESTAMP => log.offset_of_max_timestamp(bound).await,
+            target if target >= 0 => log.offset_for_timestamp(target, bound).await,
             _ => return Err(ErrorCode::UnsupportedVersion),
         };
-        found
-            .map(|found| found.map_or(ListedOffset::NONE, ListedOffset::from))
-            .map_err(|error| inner.on_read_error(&error))
+        match found {
+            Ok(Some(found)) => Ok(ListedOffset::from(found)),
+            Ok(None) if lags => Err(ErrorCode::OffsetNotAvailable),
+            Ok(None) => Ok(ListedOffset::NONE),
+            Err(error) => Err(inner.on_read_error(&error)),
+        }
+    }
+}
+
+impl Inner {
+    /// True while a leader does not know yet how much of what its predecessors wrote
+    /// was visible.
+    fn high_watermark_lags(&self) -> bool {
+        let replica = self.replica.borrow();
+        let latest = self.log.borrow().latest_epoch();
+        latest.is_some_and(|latest| {
+            latest.epoch == replica.leader_epoch() && latest.start_offset > replica.high_watermark()
+        })
     }
 }
 

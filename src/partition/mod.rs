@@ -20,6 +20,7 @@
 
 mod appender;
 mod close;
+mod epochs;
 mod fence;
 mod fetch;
 mod flush;
@@ -83,6 +84,8 @@ pub struct Numbers {
     pub flushed_offset: i64,
     /// The high watermark: consumers see what lies below.
     pub high_watermark: i64,
+    /// The last stable offset: read_committed consumers see what lies below.
+    pub last_stable_offset: i64,
     /// The epoch that is stamped on batches.
     pub leader_epoch: i32,
 }
@@ -117,14 +120,15 @@ impl Partition {
         self.0.numbers()
     }
 
-    /// The bytes of whole batches between `offset` and the high watermark, without
-    /// reading them: what a long poll compares with `min.bytes`.
+    /// The bytes of whole batches between `offset` and what the reader sees, without
+    /// reading them: what a long poll compares with `min.bytes`. About right where
+    /// the batches are not cached.
     ///
     /// # Errors
     /// OFFSET_OUT_OF_RANGE, and what every call gets from a partition that is
     /// offline or stopped.
-    pub fn bytes_available(&self, offset: i64) -> Result<u64, ErrorCode> {
-        self.0.bytes_available(offset)
+    pub fn bytes_available(&self, offset: i64, reader: Reader) -> Result<u64, ErrorCode> {
+        self.0.bytes_available(offset, reader)
     }
 
     /// Notified when the high watermark or the log start offset moves, and when

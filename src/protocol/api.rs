@@ -128,6 +128,7 @@ impl ApiKey {
         ApiKey::DeleteTopics,
         ApiKey::DeleteRecords,
         ApiKey::InitProducerId,
+        ApiKey::OffsetForLeaderEpoch,
         ApiKey::DescribeCluster,
         ApiKey::DescribeConfigs,
         ApiKey::AlterConfigs,

@@ -1,6 +1,6 @@
 //! DeleteRecords.
 
-use super::produce::has_partition;
+use super::lookup::Topics;
 use super::respond::{Answer, Asked, BadRequest};
 use crate::metadata::is_internal_topic;
 use crate::protocol::messages::{
@@ -8,7 +8,7 @@ use crate::protocol::messages::{
     DeleteRecordsTopicResult,
 };
 use crate::protocol::ErrorCode;
-use crate::shard::{DeleteRecordsPart, PartitionKey, Shard};
+use crate::shard::{DeleteRecordsPart, Shard};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ pub(super) async fn run(
     asked: Asked,
     request: DeleteRecordsRequest,
 ) -> Result<Answer, BadRequest> {
-    let image = shard.image();
+    let known = Topics::now(shard);
     let mut response = DeleteRecordsResponse::default();
     let mut topics: HashMap<String, usize> = HashMap::new();
     // Where the answer of each partition stands: topic, partition, index among the parts.
     let mut places: HashMap<(usize, i32), (usize, Option<usize>)> = HashMap::new();
     let mut parts: Vec<DeleteRecordsPart> = Vec::new();
     for topic in &request.topics {
-        let found = image.as_ref().and_then(|image| image.topic(&topic.name));
+        let found = known.by_name(&topic.name);
         let at = *topics.entry(topic.name.to_string()).or_insert_with(|| {
             response.topics.push(DeleteRecordsTopicResult {
                 name: topic.name.clone(),
@@ -42,13 +42,9 @@ pub(super) async fn run(
                 }
                 continue;
             }
-            let key = match found {
-                _ if is_internal_topic(&topic.name) => Err(ErrorCode::InvalidTopicException),
-                Some(found) if has_partition(found.partitions.len(), index) => Ok(PartitionKey {
-                    topic_id: found.id,
-                    index,
-                }),
-                _ => Err(ErrorCode::UnknownTopicOrPartition),
+            let key = match is_internal_topic(&topic.name) {
+                true => Err(ErrorCode::InvalidTopicException),
+                false => found.partition(index),
             };
             let answers = &mut response.topics[at].partitions;
             let mut answer = DeleteRecordsPartitionResult {

@@ -5,14 +5,14 @@
 //! [`PRODUCERS_PER_ANSWER_MAX`] producers get INVALID_REQUEST, to be asked for again by
 //! themselves.
 
-use super::produce::has_partition;
+use super::lookup::Topics;
 use super::respond::{Answer, Asked, BadRequest};
 use crate::protocol::messages::{
     DescribeProducersPartitionResult, DescribeProducersRequest, DescribeProducersResponse,
     DescribeProducersState, DescribeProducersTopicResult,
 };
 use crate::protocol::{ErrorCode, Str};
-use crate::shard::{PartitionKey, Shard};
+use crate::shard::Shard;
 use crate::storage::{ProducerInfo, ProducerStates};
 
 pub(super) async fn run(
@@ -20,27 +20,24 @@ pub(super) async fn run(
     asked: Asked,
     request: DescribeProducersRequest,
 ) -> Result<Answer, BadRequest> {
-    let image = shard.image();
+    let topics = Topics::now(shard);
     let mut response = DescribeProducersResponse::default();
     let mut keys = Vec::new();
     let mut places = Vec::new();
     for topic in request.topics {
-        let found = image.as_ref().and_then(|image| image.topic(&topic.name));
+        let found = topics.by_name(&topic.name);
         let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
         for index in topic.partition_indexes {
             let mut answer = DescribeProducersPartitionResult {
                 partition_index: index,
                 ..Default::default()
             };
-            match found {
-                Some(found) if has_partition(found.partitions.len(), index) => {
+            match found.partition(index) {
+                Ok(key) => {
                     places.push((response.topics.len(), partitions.len()));
-                    keys.push(PartitionKey {
-                        topic_id: found.id,
-                        index,
-                    });
+                    keys.push(key);
                 }
-                _ => refuse(&mut answer, ErrorCode::UnknownTopicOrPartition, None),
+                Err(code) => refuse(&mut answer, code, None),
             }
             partitions.push(answer);
         }

@@ -4,14 +4,15 @@ use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
 use super::{
     api_versions, configs, delete_records, describe_cluster, describe_producers,
-    describe_topic_partitions, fetch, init_producer_id, list_offsets, metadata, produce, topics,
+    describe_topic_partitions, fetch, init_producer_id, list_offsets, metadata,
+    offset_for_leader_epoch, produce, topics,
 };
 use crate::protocol::messages::{
     AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
     DeleteRecordsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
     DescribeProducersRequest, DescribeTopicPartitionsRequest, FetchRequest,
     IncrementalAlterConfigsRequest, InitProducerIdRequest, LegacyProduceRequest,
-    ListOffsetsRequest, MetadataRequest, ProduceRequest,
+    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
@@ -67,9 +68,15 @@ pub(super) async fn start(
             Started::Pipelined(produce::start(&shard, asked, request).await)
         }
         ApiKey::Fetch => {
-            let request: FetchRequest = body(&mut reader, asked, decoded)?;
+            let request: FetchRequest = body(&mut reader, asked, &mut None)?;
+            if let Some(permit) = decoded {
+                // Its lists live on as what is read and answered.
+                permit.shrink_to(reader.decoded_bytes() as u64 * fetch::LISTS);
+            }
             let (turn, hurry) = (open.fetch_turns.next(), open.hurry.clone());
-            Started::Pipelined(Box::pin(fetch::run(shard, asked, request, turn, hurry)))
+            let sessions = open.fetch_sessions.clone();
+            let run = fetch::run(shard, sessions, asked, request, turn, hurry);
+            Started::Pipelined(Box::pin(run))
         }
         ApiKey::ListOffsets => {
             let request: ListOffsetsRequest = body(&mut reader, asked, decoded)?;
@@ -127,9 +134,9 @@ pub(super) async fn start(
             let request: DescribeTopicPartitionsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { describe_topic_partitions::run(&shard, asked, &request) })
         }
-        // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
         ApiKey::OffsetForLeaderEpoch => {
-            return Err(UnservedApi::UnknownKey(api.code()).into());
+            let request: OffsetForLeaderEpochRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { offset_for_leader_epoch::run(&shard, asked, request).await })
         }
     })
 }

@@ -1,5 +1,6 @@
 //! Produce.
 
+use super::lookup::Topics;
 use super::respond::{Answer, Asked};
 use crate::partition::{Acks, RecordRefusal};
 use crate::protocol::batch::{BatchHeader, Compression};
@@ -8,7 +9,7 @@ use crate::protocol::messages::{
     ProduceResponse, TopicProduceResponse,
 };
 use crate::protocol::{ErrorCode, Records, Str};
-use crate::shard::{PartitionKey, ProduceFault, ProducePart, Shard};
+use crate::shard::{ProduceFault, ProducePart, Shard};
 use bytes::Bytes;
 use std::future::Future;
 use std::pin::Pin;
@@ -34,43 +35,26 @@ pub(super) async fn start(
         let response = refuse_all(&request, ErrorCode::InvalidTxnState);
         return Box::pin(async move { asked.answer_or_close(&response) });
     }
-    let image = shard.image();
+    let topics = Topics::now(shard);
     let mut parts = Vec::new();
     let mut places = Vec::new();
     for topic in request.topic_data {
         let by_id = asked.api_version >= 13;
-        let found = image.as_ref().and_then(|image| {
-            if by_id {
-                image.topic_by_id(&topic.topic_id)
-            } else {
-                image.topic(&topic.name)
-            }
-        });
-        let absent = if by_id {
-            ErrorCode::UnknownTopicId
-        } else {
-            ErrorCode::UnknownTopicOrPartition
-        };
+        let found = topics.find(by_id, &topic.name, &topic.topic_id);
         let mut partition_responses = Vec::with_capacity(topic.partition_data.len());
         for partition in topic.partition_data {
             let mut answer = refused(partition.index, ErrorCode::None, None);
-            match found {
-                None => answer.error_code = absent.code(),
-                Some(found) if !has_partition(found.partitions.len(), partition.index) => {
-                    answer.error_code = ErrorCode::UnknownTopicOrPartition.code();
-                }
-                Some(_) if asked.api_version < 7 && is_zstd(partition.records.as_ref()) => {
+            match found.partition(partition.index) {
+                Err(code) => answer.error_code = code.code(),
+                Ok(_) if asked.api_version < 7 && is_zstd(partition.records.as_ref()) => {
                     let message = "zstd needs Produce version 7 (KIP-110); use a newer client";
                     answer.error_code = ErrorCode::UnsupportedCompressionType.code();
                     answer.error_message = Some(Str::from_static(message));
                 }
-                Some(found) => {
+                Ok(key) => {
                     places.push((response.responses.len(), partition_responses.len()));
                     parts.push(ProducePart {
-                        key: PartitionKey {
-                            topic_id: found.id,
-                            index: partition.index,
-                        },
+                        key,
                         records: partition
                             .records
                             .map(|records| records.to_bytes())
@@ -178,10 +162,6 @@ fn is_zstd(records: Option<&Records>) -> bool {
     records
         .and_then(|records| BatchHeader::parse(&records.to_bytes()).ok())
         .is_some_and(|header| header.attributes.compression() == Ok(Compression::Zstd))
-}
-
-pub(super) fn has_partition(partitions: usize, index: i32) -> bool {
-    usize::try_from(index).is_ok_and(|index| index < partitions)
 }
 
 fn acks_of(acks: i16) -> Option<Acks> {

@@ -3,6 +3,7 @@
 
 use super::connection;
 use super::fetch::Turns;
+use super::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::runtime::local::Event;
 use crate::runtime::{ConnCloser, Mono, Queue, Rt};
 use crate::shard::{ConnectionHost, Hurry, Incoming, Shard};
@@ -52,6 +53,8 @@ pub(super) struct Open {
     pub fetch_turns: Turns,
     /// Set when no long poll of this connection may go on.
     pub hurry: Hurry,
+    /// The shard's, of all its connections.
+    pub fetch_sessions: Rc<RefCell<FetchSessions>>,
     pub log_limit: Rc<LogLimit>,
 }
 
@@ -99,6 +102,7 @@ pub(super) struct Registry {
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
     gone: Event,
     log_limit: Rc<LogLimit>,
+    fetch_sessions: Rc<RefCell<FetchSessions>>,
 }
 
 impl Registry {
@@ -108,6 +112,7 @@ impl Registry {
             open: RefCell::new(BTreeMap::new()),
             gone: Event::new(),
             log_limit: Rc::default(),
+            fetch_sessions: Rc::new(RefCell::new(FetchSessions::new(session_limits(shard)))),
         });
         let sweeper = registry.clone();
         let shard_ = shard.clone();
@@ -210,6 +215,17 @@ impl Open {
     }
 }
 
+/// A shard's share of the fetch sessions, and of the memory for requests.
+fn session_limits(shard: &Shard) -> SessionLimits {
+    let shards = shard.shards();
+    let slots = shard.config().max_incremental_fetch_session_cache_slots as usize;
+    SessionLimits {
+        sessions_max: slots.div_ceil(shards),
+        bytes_max: shard.memory().session_bytes_max(),
+        shard: (shard.me(), shards),
+    }
+}
+
 /// The shard's side of connections: what the mesh's handler calls.
 pub(super) struct Host(pub Rc<Registry>);
 
@@ -239,6 +255,7 @@ impl ConnectionHost for Host {
             between_frames: Cell::new(true),
             fetch_turns: Turns::default(),
             hurry: Hurry::default(),
+            fetch_sessions: registry.fetch_sessions.clone(),
             log_limit: registry.log_limit.clone(),
         });
         registry.open.borrow_mut().insert(id, open.clone());

@@ -377,6 +377,7 @@ impl Control {
             | Request::ListOffsets(_)
             | Request::DeleteRecords(_)
             | Request::DescribeProducers(_)
+            | Request::EpochEnds(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),

@@ -3,8 +3,12 @@
 //! Each owner reads with the full limit; the connection's shard then cuts at batch
 //! boundaries in the order of the request, so the answer is the same whoever owns
 //! what.
+//!
+//! A long poll for more than one byte looks before it reads: while the indexes say that
+//! too little is there, no record is touched, however often a bound moves.
 
-use super::messages::{FetchOrder, FetchPart, Reply, Request};
+use super::messages::{FetchOrder, FetchPart, FetchedParts, Reply, Request};
+use super::produce::Groups;
 use super::Shard;
 use crate::partition::{FetchOutcome, FetchSpec, Reader};
 use crate::protocol::ErrorCode;
@@ -65,81 +69,125 @@ pub struct Fetched {
 }
 
 impl Shard {
-    /// Reads, waiting for `bytes_min` as long as the plan allows. `None` if there was
-    /// no memory for the answer until nobody waited for it any more.
-    pub async fn fetch(&self, plan: FetchPlan) -> Option<Fetched> {
+    /// Reads, waiting for `bytes_min` as long as the plan allows: while too little is
+    /// there, nothing is read. `None` if there was no memory for the answer until
+    /// nobody waited for it any more.
+    pub async fn fetch(&self, mut plan: FetchPlan) -> Option<Fetched> {
         let deadline = self.rt().now() + plan.wait_max;
-        let mut bytes_max = plan.bytes_max;
+        let mut waited = false;
         loop {
-            let outcomes = self.read_all(&plan, bytes_max).await;
+            let is_over = plan.parts.is_empty()
+                || deadline.since(self.rt().now()).is_zero()
+                || self.is_stopping()
+                || plan.hurry.is_set();
+            let bytes_least = if is_over { 0 } else { plan.bytes_min };
+            let outcomes = self.read_if(&plan, plan.bytes_max, bytes_least).await;
             let bytes: usize = outcomes.iter().flatten().map(|outcome| outcome.bytes).sum();
-            let failed = outcomes.iter().any(Result::is_err);
-            let left = deadline.since(self.rt().now());
-            let wait = bytes < plan.bytes_min
-                && !failed
-                && !plan.parts.is_empty()
-                && !left.is_zero()
-                && !self.is_stopping()
-                && !plan.hurry.is_set();
-            if !wait {
-                match self.memory().try_response(bytes) {
-                    Some(charge) => return Some(Fetched { outcomes, charge }),
-                    None => {
-                        // Let go of the slices while waiting for memory, then read
-                        // again, no more than what was granted.
-                        drop(outcomes);
-                        let hurry = plan.hurry.listen();
-                        if plan.hurry.is_set() {
-                            return None;
-                        }
-                        let granted = async { Some(self.memory().response(bytes).await) };
-                        let given_up = async {
-                            hurry.await;
-                            None
-                        };
-                        let granted = or(granted, given_up).await?;
-                        bytes_max = (granted.amount() as usize).max(1);
-                        let outcomes = self.read_all(&plan, bytes_max).await;
-                        return Some(Fetched {
-                            outcomes,
-                            charge: granted,
-                        });
-                    }
+            if is_over || bytes >= plan.bytes_min || is_final(&outcomes) {
+                return self.charge(plan, outcomes, bytes).await;
+            }
+            if !waited {
+                self.counters().fetch_waits.add(1);
+                waited = true;
+            }
+            let mut seen = Vec::with_capacity(plan.parts.len());
+            for (part, outcome) in plan.parts.iter_mut().zip(&outcomes) {
+                let Ok(outcome) = outcome else { continue };
+                seen.push((part.key, outcome.high_watermark));
+                if outcome.bytes > 0 {
+                    part.counted = Some((outcome.bytes, outcome.next_offset));
                 }
             }
-            let seen = plan
-                .parts
-                .iter()
-                .zip(&outcomes)
-                .filter_map(|(part, outcome)| {
-                    let outcome = outcome.as_ref().ok()?;
-                    Some((part.key, outcome.high_watermark))
-                })
-                .collect();
             drop(outcomes);
             self.wait_for_bounds(seen, deadline, &plan.hurry).await;
         }
     }
 
-    async fn read_all(
+    /// Charges the answer to the memory for answers. If that is taken, the answer is let
+    /// go, and read again when its memory is there.
+    async fn charge(
+        &self,
+        plan: FetchPlan,
+        outcomes: Vec<Result<FetchOutcome, ErrorCode>>,
+        bytes: usize,
+    ) -> Option<Fetched> {
+        if let Some(charge) = self.memory().try_response(bytes) {
+            return Some(Fetched { outcomes, charge });
+        }
+        drop(outcomes);
+        let hurry = plan.hurry.listen();
+        if plan.hurry.is_set() {
+            return None;
+        }
+        let granted = async { Some(self.memory().response(bytes).await) };
+        let given_up = async {
+            hurry.await;
+            None
+        };
+        let charge = or(granted, given_up).await?;
+        let bytes_max = (charge.amount() as usize).max(1);
+        let outcomes = self.read_if(&plan, bytes_max, 0).await;
+        Some(Fetched { outcomes, charge })
+    }
+
+    /// Reads if `bytes_least` are there, as far as that can be told without reading, or
+    /// if something can't wait. Otherwise the outcomes are what was seen.
+    async fn read_if(
         &self,
         plan: &FetchPlan,
         bytes_max: usize,
+        bytes_least: usize,
     ) -> Vec<Result<FetchOutcome, ErrorCode>> {
-        let mut all: Vec<Result<FetchOutcome, ErrorCode>> = plan
-            .parts
-            .iter()
-            .map(|_| Err(ErrorCode::UnknownServerError))
-            .collect();
-        type Results = Pin<Box<dyn Future<Output = Vec<Result<FetchOutcome, ErrorCode>>>>>;
-        let mut waits: SmallVec<[(Vec<usize>, Results); 2]> = SmallVec::new();
         let groups = self.by_owner(plan.parts.clone(), |part| part.key);
-        let one_owner = groups.len() == 1;
+        let mut order = OrderTerms {
+            bytes_max,
+            // One byte is there or is not: reading what is not there costs nothing.
+            bytes_least: if bytes_least <= 1 { 0 } else { bytes_least },
+            reader: plan.reader,
+        };
+        if groups.len() == 1 {
+            return self
+                .ask_owners(plan.parts.len(), groups, order)
+                .await
+                .outcomes;
+        }
+        let mut groups = groups;
+        if order.bytes_least > 0 {
+            let look = OrderTerms {
+                bytes_least: usize::MAX,
+                ..order
+            };
+            let looked = self.ask_owners(plan.parts.len(), groups, look).await;
+            if looked.bytes_available < order.bytes_least && !is_urgent(&looked.outcomes) {
+                return looked.outcomes;
+            }
+            order.bytes_least = 0;
+            groups = self.by_owner(plan.parts.clone(), |part| part.key);
+        }
+        let mut outcomes = self
+            .ask_owners(plan.parts.len(), groups, order)
+            .await
+            .outcomes;
+        cut_to(&mut outcomes, &plan.parts, bytes_max);
+        outcomes
+    }
+
+    /// Asks all owners at the same time.
+    async fn ask_owners(
+        &self,
+        parts_len: usize,
+        groups: Groups<FetchPart>,
+        terms: OrderTerms,
+    ) -> FetchedParts {
+        let mut all = refused(parts_len, ErrorCode::UnknownServerError);
+        type Results = Pin<Box<dyn Future<Output = FetchedParts>>>;
+        let mut waits: SmallVec<[(Vec<usize>, Results); 2]> = SmallVec::new();
         for (owner, places, parts) in groups {
             let order = FetchOrder {
                 parts,
-                bytes_max,
-                reader: plan.reader,
+                bytes_max: terms.bytes_max,
+                bytes_least: terms.bytes_least,
+                reader: terms.reader,
             };
             let shard = self.clone();
             let mut results: Results = if owner == self.0.me {
@@ -148,57 +196,46 @@ impl Shard {
                 let parts_len = places.len();
                 Box::pin(async move { shard.fetch_there(owner, order, parts_len).await })
             };
-            // All owners read at the same time.
             match poll_once(&mut results).await {
                 Some(done) => waits.push((places, Box::pin(async move { done }))),
                 None => waits.push((places, results)),
             }
         }
         for (places, results) in waits {
-            for (place, result) in places.into_iter().zip(results.await) {
-                all[place] = result;
+            let fetched = results.await;
+            all.bytes_available = all.bytes_available.saturating_add(fetched.bytes_available);
+            for (place, outcome) in places.into_iter().zip(fetched.outcomes) {
+                all.outcomes[place] = outcome;
             }
-        }
-        if !one_owner {
-            cut_to(&mut all, bytes_max);
         }
         all
     }
 
-    async fn fetch_there(
-        &self,
-        owner: usize,
-        order: FetchOrder,
-        parts_len: usize,
-    ) -> Vec<Result<FetchOutcome, ErrorCode>> {
+    async fn fetch_there(&self, owner: usize, order: FetchOrder, parts_len: usize) -> FetchedParts {
         match self.call(owner, Request::Fetch(order)).await {
-            Ok(Reply::Fetched(results)) => results,
-            Ok(_) | Err(_) => (0..parts_len)
-                .map(|_| Err(ErrorCode::NotLeaderOrFollower))
-                .collect(),
+            Ok(Reply::Fetched(fetched)) => fetched,
+            Ok(_) | Err(_) => refused(parts_len, ErrorCode::NotLeaderOrFollower),
         }
     }
 
-    /// Reads the parts one after the other within the limit.
-    pub(super) async fn fetch_here(
-        &self,
-        order: FetchOrder,
-    ) -> Vec<Result<FetchOutcome, ErrorCode>> {
+    /// Reads the parts one after the other within the limit, or only looks.
+    pub(super) async fn fetch_here(&self, order: FetchOrder) -> FetchedParts {
+        if order.bytes_least > 0 {
+            let looked = self.look_here(&order).await;
+            if looked.bytes_available < order.bytes_least && !is_urgent(&looked.outcomes) {
+                return looked;
+            }
+        }
         let mut left = order.bytes_max;
         let mut empty_so_far = true;
-        let mut results = Vec::with_capacity(order.parts.len());
-        for part in order.parts {
+        let mut outcomes = Vec::with_capacity(order.parts.len());
+        for part in &order.parts {
             let result = match self.0.partitions.online(&part.key) {
                 Ok(partition) => {
-                    partition
-                        .fetch(FetchSpec {
-                            offset: part.offset,
-                            current_leader_epoch: part.current_leader_epoch,
-                            bytes_max: part.bytes_max.min(left),
-                            whole_first_batch: empty_so_far,
-                            reader: order.reader,
-                        })
-                        .await
+                    let mut spec = spec_of(part, order.reader);
+                    spec.bytes_max = part.bytes_max.min(left);
+                    spec.whole_first_batch = empty_so_far;
+                    partition.fetch(spec).await
                 }
                 Err(code) => Err(code),
             };
@@ -206,33 +243,108 @@ impl Shard {
                 left = left.saturating_sub(outcome.bytes);
                 empty_so_far &= outcome.bytes == 0;
             }
-            results.push(result);
+            outcomes.push(result);
             self.rt().yield_if_needed().await;
         }
-        results
+        FetchedParts {
+            outcomes,
+            bytes_available: 0,
+        }
     }
+
+    async fn look_here(&self, order: &FetchOrder) -> FetchedParts {
+        let mut bytes_available: usize = 0;
+        let mut outcomes = Vec::with_capacity(order.parts.len());
+        for part in &order.parts {
+            let looked = self.0.partitions.online(&part.key).and_then(|partition| {
+                let outcome = partition.look(&spec_of(part, order.reader))?;
+                let (counted, from) = part.counted.unwrap_or((0, part.offset));
+                let available = match outcome.diverging {
+                    None => partition.bytes_available(from, order.reader)?,
+                    Some(_) => 0,
+                };
+                let available = counted.saturating_add(available as usize);
+                bytes_available = bytes_available.saturating_add(available.min(part.bytes_max));
+                Ok(outcome)
+            });
+            outcomes.push(looked);
+            self.rt().yield_if_needed().await;
+        }
+        FetchedParts {
+            outcomes,
+            bytes_available,
+        }
+    }
+}
+
+/// What all owners of one fetch are told.
+#[derive(Clone, Copy)]
+struct OrderTerms {
+    bytes_max: usize,
+    bytes_least: usize,
+    reader: Reader,
+}
+
+fn spec_of(part: &FetchPart, reader: Reader) -> FetchSpec {
+    FetchSpec {
+        offset: part.offset,
+        current_leader_epoch: part.current_leader_epoch,
+        last_fetched_epoch: part.last_fetched_epoch,
+        bytes_max: part.bytes_max,
+        whole_first_batch: false,
+        reader,
+    }
+}
+
+fn refused(parts_len: usize, code: ErrorCode) -> FetchedParts {
+    FetchedParts {
+        outcomes: (0..parts_len).map(|_| Err(code)).collect(),
+        bytes_available: 0,
+    }
+}
+
+/// True if a part has something to tell that can't wait for more records.
+fn is_urgent(outcomes: &[Result<FetchOutcome, ErrorCode>]) -> bool {
+    outcomes.iter().any(|outcome| match outcome {
+        Ok(outcome) => outcome.diverging.is_some(),
+        Err(_) => true,
+    })
+}
+
+/// True if waiting would bring no more: something can't wait, or a limit ended the
+/// read before the records did.
+fn is_final(outcomes: &[Result<FetchOutcome, ErrorCode>]) -> bool {
+    let was_read = outcomes.iter().flatten().any(|outcome| outcome.bytes > 0);
+    let has_more = |outcome: &FetchOutcome| !outcome.reaches_bound;
+    is_urgent(outcomes) || was_read && outcomes.iter().flatten().any(has_more)
 }
 
 /// Cuts the outcomes of several owners, which each had the full limit, to the limit
 /// over all: at batch boundaries, in order, the first non-empty one keeping at least
-/// one batch.
-fn cut_to(outcomes: &mut [Result<FetchOutcome, ErrorCode>], bytes_max: usize) {
+/// one batch. Each owner let its own first part exceed the part's limit; only the
+/// first of all may.
+fn cut_to(outcomes: &mut [Result<FetchOutcome, ErrorCode>], parts: &[FetchPart], bytes_max: usize) {
     let mut left = bytes_max;
     let mut empty_so_far = true;
-    for outcome in outcomes.iter_mut().flatten() {
+    for (outcome, part) in outcomes.iter_mut().zip(parts) {
+        let Ok(outcome) = outcome else { continue };
+        let room = left.min(part.bytes_max);
         let mut keep = 0;
         let mut batches = 0;
         for batch_bytes in &outcome.batch_bytes {
             let batch_bytes = *batch_bytes as usize;
             let first = empty_so_far && batches == 0;
-            if keep + batch_bytes > left && !first {
+            if keep + batch_bytes > room && !first {
                 break;
             }
             keep += batch_bytes;
             batches += 1;
         }
-        outcome.batch_bytes.truncate(batches);
-        cut_slices(outcome, keep);
+        if batches < outcome.batch_bytes.len() {
+            outcome.reaches_bound = false;
+            outcome.batch_bytes.truncate(batches);
+            cut_slices(outcome, keep);
+        }
         left = left.saturating_sub(keep);
         empty_so_far &= keep == 0;
     }
@@ -253,6 +365,7 @@ fn cut_slices(outcome: &mut FetchOutcome, keep: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::PartitionKey;
     use bytes::Bytes;
 
     fn outcome(batches: &[u32]) -> Result<FetchOutcome, ErrorCode> {
@@ -261,6 +374,8 @@ mod tests {
             high_watermark: 0,
             last_stable_offset: 0,
             log_start_offset: 0,
+            diverging: None,
+            reaches_bound: true,
             slices: vec![Bytes::from(vec![7; bytes as usize])],
             batch_bytes: batches.to_vec(),
             bytes: bytes as usize,
@@ -280,6 +395,21 @@ mod tests {
             .collect()
     }
 
+    fn parts(limits: &[usize]) -> Vec<FetchPart> {
+        let part = |bytes_max: &usize| FetchPart {
+            key: PartitionKey {
+                topic_id: uuid::Uuid::from_u128(1),
+                index: 0,
+            },
+            offset: 0,
+            current_leader_epoch: -1,
+            last_fetched_epoch: -1,
+            bytes_max: *bytes_max,
+            counted: None,
+        };
+        limits.iter().map(part).collect()
+    }
+
     #[test]
     fn given_two_owners_then_the_limit_is_cut_at_batches_in_order() {
         let mut all = vec![
@@ -287,14 +417,23 @@ mod tests {
             outcome(&[50, 60]),
             outcome(&[10]),
         ];
-        cut_to(&mut all, 365);
+        cut_to(&mut all, &parts(&[1_000; 3]), 365);
         assert_eq!(kept(&all), [300, 50, 10]);
+        let whole: Vec<bool> = all.iter().flatten().map(|o| o.reaches_bound).collect();
+        assert_eq!(whole, [true, false, true]);
     }
 
     #[test]
     fn given_a_first_batch_above_the_limit_then_it_alone_is_kept_whole() {
         let mut all = vec![outcome(&[]), outcome(&[500, 1]), outcome(&[1])];
-        cut_to(&mut all, 100);
+        cut_to(&mut all, &parts(&[1_000; 3]), 100);
         assert_eq!(kept(&all), [0, 500, 0]);
+    }
+
+    #[test]
+    fn given_small_limits_of_parts_then_only_the_first_of_all_exceeds_its_own() {
+        let mut all = vec![outcome(&[500]), outcome(&[500]), outcome(&[90, 20])];
+        cut_to(&mut all, &parts(&[0, 499, 100]), 10_000);
+        assert_eq!(kept(&all), [500, 0, 90]);
     }
 }

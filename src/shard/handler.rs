@@ -63,6 +63,9 @@ fn handle(
                 ));
             });
         }
+        Request::EpochEnds(parts) => {
+            reply.send(Reply::EpochEnds(shard.epoch_ends_here(&parts)));
+        }
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);

@@ -17,6 +17,7 @@ pub struct Memory {
     decoded: Budget,
     responses: Budget,
     frame_bytes_max: usize,
+    session_bytes_max: usize,
 }
 
 impl Memory {
@@ -33,12 +34,19 @@ impl Memory {
             decoded: Budget::new(request_bytes.max(1)),
             responses: Budget::new(response_bytes.max(1)),
             frame_bytes_max,
+            session_bytes_max: (request_bytes / 8) as usize,
         }
     }
 
     /// The largest frame that a connection may send, in bytes.
     pub fn frame_bytes_max(&self) -> usize {
         self.frame_bytes_max
+    }
+
+    /// What fetch sessions may remember, in bytes: an eighth of the requests' memory,
+    /// beside it.
+    pub fn session_bytes_max(&self) -> usize {
+        self.session_bytes_max
     }
 
     /// Waits for the memory of a frame of `len` bytes, at most

@@ -8,6 +8,7 @@ use crate::controller::{
 use crate::metadata::{Delta, Image};
 use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
+use crate::storage::leader_epochs::EpochEnd;
 use crate::storage::ProducerStates;
 use bytes::Bytes;
 use std::ops::Range;
@@ -46,6 +47,8 @@ pub enum Request {
     ListOffsets(Vec<ListOffsetsPart>),
     /// Shard to owner.
     DeleteRecords(Vec<DeleteRecordsPart>),
+    /// Shard to owner.
+    EpochEnds(Vec<EpochEndPart>),
     /// Shard to owner: send one [`Request::Notice`] when a bound moves.
     Watch(WatchOrder),
     /// Shard to owner: the watch is no longer wanted.
@@ -95,12 +98,14 @@ pub enum Reply {
     Loaded(LoadSummary),
     /// The answer to [`Request::Produce`], in the order of its parts.
     Produced(Vec<Result<Produced, ProduceFault>>),
-    /// The answer to [`Request::Fetch`], in the order of its parts.
-    Fetched(Vec<Result<FetchOutcome, ErrorCode>>),
+    /// The answer to [`Request::Fetch`].
+    Fetched(FetchedParts),
     /// The answer to [`Request::ListOffsets`], in the order of its parts.
     Listed(Vec<Result<ListedOffset, ErrorCode>>),
     /// The answer to [`Request::DeleteRecords`], in the order of its parts.
     RecordsDeleted(Vec<Result<i64, ErrorCode>>),
+    /// The answer to [`Request::EpochEnds`], in the order of its parts.
+    EpochEnds(Vec<Result<Option<EpochEnd>, ErrorCode>>),
     /// The answer to [`Request::Watch`]: a bound had moved already.
     Moved,
     /// The answer to [`Request::CreateTopics`].
@@ -215,8 +220,20 @@ pub struct FetchOrder {
     pub parts: Vec<FetchPart>,
     /// Bytes over all parts; the first non-empty part may exceed it by one batch.
     pub bytes_max: usize,
+    /// Read nothing, and only look, while fewer bytes than this are there; unless a
+    /// part has something to tell that can't wait.
+    pub bytes_least: usize,
     /// Who reads: sets the visible bound.
     pub reader: Reader,
+}
+
+/// What an owner read, or saw where it only looked.
+pub struct FetchedParts {
+    /// In the order of the order's parts.
+    pub outcomes: Vec<Result<FetchOutcome, ErrorCode>>,
+    /// About the bytes that could have been read, each part up to its limit; 0 if it
+    /// was not asked to look.
+    pub bytes_available: usize,
 }
 
 /// A read from one partition.
@@ -228,8 +245,13 @@ pub struct FetchPart {
     pub offset: i64,
     /// What the reader believes the leader epoch is; -1 if it does not know.
     pub current_leader_epoch: i32,
+    /// The epoch of the last record that the reader has; -1 if it does not say.
+    pub last_fetched_epoch: i32,
     /// Bytes of this part.
     pub bytes_max: usize,
+    /// What an earlier read of the same fetch found, and where it ended: only what
+    /// lies behind has to be estimated.
+    pub counted: Option<(usize, i64)>,
 }
 
 /// A question about offsets.
@@ -240,6 +262,19 @@ pub struct ListOffsetsPart {
     /// A time in milliseconds, or one of Kafka's negative marks.
     pub timestamp: i64,
     /// What the asker believes the leader epoch is; -1 if it does not know.
+    pub current_leader_epoch: i32,
+    /// Who asks: sets the visible bound.
+    pub reader: Reader,
+}
+
+/// A question about where a leader epoch ended.
+#[derive(Debug, Clone, Copy)]
+pub struct EpochEndPart {
+    /// Where.
+    pub key: PartitionKey,
+    /// The epoch.
+    pub leader_epoch: i32,
+    /// What the asker believes the leader epoch is now; -1 if it does not know.
     pub current_leader_epoch: i32,
 }
 

@@ -12,7 +12,10 @@
 
 mod background;
 mod control;
+mod epochs;
 mod fetch;
+#[cfg(test)]
+mod fetch_tests;
 mod handler;
 mod incoming;
 mod memory;
@@ -30,8 +33,8 @@ pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, DeleteRecordsPart, FetchPart, ListOffsetsPart, LoadSummary,
-    PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
+    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
 };
 
 use crate::config::BrokerConfig;
@@ -121,6 +124,7 @@ impl Shard {
                 open_segments_max: sizes.open_segments_max,
             },
         );
+        let counters = storage.counters().clone();
         let shard = Shard(Rc::new(Inner {
             rt: rt.clone(),
             config,
@@ -138,7 +142,7 @@ impl Shard {
             ),
             storage,
             write_budget: Budget::new(sizes.write_bytes),
-            counters: Rc::new(Counters::default()),
+            counters,
             stopping: Cell::new(false),
             stop: Event::new(),
             left: Cell::new(false),
@@ -175,6 +179,11 @@ impl Shard {
     /// This shard's place.
     pub fn me(&self) -> usize {
         self.0.me
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.0.shards
     }
 
     /// The cluster image as this shard has it; `None` until it has loaded.

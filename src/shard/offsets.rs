@@ -37,7 +37,7 @@ impl Shard {
             results.push(match self.0.partitions.online(&part.key) {
                 Ok(partition) => {
                     partition
-                        .list_offset(part.timestamp, part.current_leader_epoch)
+                        .list_offset(part.timestamp, part.current_leader_epoch, part.reader)
                         .await
                 }
                 Err(code) => Err(code),

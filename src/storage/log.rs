@@ -18,11 +18,12 @@
 use super::cache::Cache;
 use super::flusher::{FlushFence, FlushTurn, Flusher};
 use super::index::{OffsetIndex, TimeIndex};
-use super::leader_epochs::LeaderEpochs;
+use super::leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
 use super::producer_state::{BatchProducer, ProducerStates};
 use super::read::ReadAhead;
 use super::segment::{file_name, OpenSegments, Segment};
 use super::LoadError;
+use crate::observe::Counters;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite, BLOCK_BYTES};
 use bytes::Bytes;
@@ -41,6 +42,7 @@ pub(super) struct StorageShared {
     pub(super) cold_reads: Budget,
     pub(super) flusher: Flusher,
     pub(super) open_segments: OpenSegments,
+    pub(super) counters: Rc<Counters>,
     next_log: Cell<u64>,
 }
 
@@ -226,10 +228,16 @@ impl Storage {
             cold_reads: Budget::new(limits.cold_read_bytes),
             flusher: Flusher::new(rt.clone(), limits.flushes_in_flight_max),
             open_segments: OpenSegments::new(limits.open_segments_max),
+            counters: Rc::default(),
             next_log: Cell::new(0),
             rt,
             limits,
         }))
+    }
+
+    /// What the shard counts; reads count themselves here.
+    pub fn counters(&self) -> &Rc<Counters> {
+        &self.0.counters
     }
 
     /// The runtime of the shard.
@@ -384,7 +392,24 @@ impl Log {
 
     /// The latest leader epoch that the log knows.
     pub fn latest_leader_epoch(&self) -> Option<i32> {
-        self.0.state.borrow().epochs.latest().map(|e| e.epoch)
+        self.latest_epoch().map(|entry| entry.epoch)
+    }
+
+    /// The same with its start offset.
+    pub fn latest_epoch(&self) -> Option<EpochEntry> {
+        self.0.state.borrow().epochs.latest()
+    }
+
+    /// The leader epoch that wrote `offset`, or that will.
+    pub fn epoch_of(&self, offset: i64) -> Option<i32> {
+        self.0.state.borrow().epochs.epoch_for_offset(offset)
+    }
+
+    /// Where a leader epoch ended (see [`LeaderEpochs::end_offset_for`]); the latest
+    /// ends at `end_offset`.
+    pub fn end_of_epoch(&self, epoch: i32, end_offset: i64) -> Option<EpochEnd> {
+        let state = self.0.state.borrow();
+        state.epochs.end_offset_for(epoch, end_offset)
     }
 
     /// Notes that `epoch` starts at `start_offset` (see [`LeaderEpochs::assign`]). It

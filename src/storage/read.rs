@@ -100,6 +100,12 @@ impl Log {
                 }
             }
         }
+        let counters = &self.0.storage.0.counters;
+        if chunk_read {
+            counters.fetch_cold_reads.add(1);
+        } else if out.bytes > 0 {
+            counters.fetch_cache_reads.add(1);
+        }
         Ok(out)
     }
 
@@ -302,6 +308,8 @@ impl LogShared {
                 offset_min = header.last_offset + 1;
                 start = end;
             }
+            let counters = &self.storage.0.counters;
+            counters.fetch_cold_bytes.add(buf.len() as u64);
             if !batches.is_empty() {
                 return Ok(BatchRun {
                     segment_base: segment.base_offset,

@@ -146,6 +146,7 @@ fn fetch_from(offset: i64) -> FetchSpec {
     FetchSpec {
         offset,
         current_leader_epoch: -1,
+        last_fetched_epoch: -1,
         bytes_max: 1 << 20,
         whole_first_batch: true,
         reader: Reader::Consumer,

@@ -34,8 +34,11 @@ fn closing_writes_and_flushes_what_is_queued() {
             let code = ErrorCode::NotLeaderOrFollower;
             assert_eq!(refused.unwrap_err().code, code);
             assert_eq!(partition.fetch(fetch_from(0)).await.unwrap_err(), code);
-            assert_eq!(partition.list_offset(LATEST, -1).await, Err(code));
-            assert_eq!(partition.bytes_available(0), Err(code));
+            assert_eq!(
+                partition.list_offset(LATEST, -1, Reader::Consumer).await,
+                Err(code)
+            );
+            assert_eq!(partition.bytes_available(0, Reader::Consumer), Err(code));
             let again = partition.close().await;
             assert!(matches!(again, Err(CloseError::Stopped)));
         });

@@ -1,11 +1,11 @@
 //! Single paths through the log, each for what it must not do.
 
 use super::{batch, create, limits, stamped, DIR};
-use crate::protocol::batch::{BatchBuilder, Compression};
+use crate::protocol::batch::{BatchBuilder, Compression, TimestampType};
 use crate::runtime::sim::World;
 use crate::runtime::SyncSite;
 use crate::storage::{AppendError, CheckpointError, FlushError, ReadError};
-use crate::storage::{Log, LogBatch, LogConfig, Storage, StorageLimits};
+use crate::storage::{LoadMode, Log, LogBatch, LogConfig, Storage, StorageLimits};
 use futures_lite::future::zip;
 
 fn batches(from: i64, n: i64, payload: usize) -> Vec<LogBatch> {
@@ -313,6 +313,146 @@ fn offsets_are_found_by_timestamp_up_to_the_bound() {
             assert_eq!(found.map(|f| f.offset), expected.map(|o| o as i64));
             assert!(found.is_none_or(|f| Some(&f.timestamp) == largest && f.leader_epoch == 7));
         }
+    });
+}
+
+/// Under LogAppendTime every record has the batch's timestamp, whatever it says itself.
+#[test]
+fn in_a_batch_with_the_time_of_its_append_the_first_record_is_found() {
+    let world = World::new(12);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
+        for (base, compression) in [(0, Compression::None), (3, Compression::Zstd)] {
+            let mut builder = BatchBuilder::new()
+                .compression(compression)
+                .timestamp_type(TimestampType::LogAppendTime);
+            for t in [50, 90, 70] {
+                builder.push(t, None, Some(b"v"));
+            }
+            let batch = LogBatch {
+                bytes: builder.build(),
+                max_timestamp: 90,
+                ..batch(base, 3, 0, 90)
+            };
+            log.append(&[batch]).await.unwrap();
+        }
+        for target in [0, 51, 90] {
+            let found = log.offset_for_timestamp(target, 6).await.unwrap();
+            assert_eq!(found.map(|f| (f.offset, f.timestamp)), Some((0, 90)));
+        }
+        assert_eq!(log.offset_for_timestamp(91, 6).await.unwrap(), None);
+        let found = log.offset_of_max_timestamp(6).await.unwrap();
+        assert_eq!(found.map(|f| (f.offset, f.timestamp)), Some((0, 90)));
+    });
+}
+
+/// A log start within a batch (DeleteRecords): what lies below it is not found, though
+/// the batch's header counts it.
+#[test]
+fn below_a_log_start_within_a_batch_no_timestamp_is_found() {
+    let codecs = [
+        Compression::None,
+        Compression::Gzip,
+        Compression::Snappy,
+        Compression::Lz4,
+        Compression::Zstd,
+    ];
+    for (seed, compression) in codecs.into_iter().enumerate() {
+        let world = World::new(seed as u64);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let config = LogConfig {
+                index_interval_bytes: 100,
+                ..LogConfig::default()
+            };
+            let log = create(&rt, DIR, limits(), config).await;
+            let times = [[80, 95, 20, 60], [30, 60, 10, 5]];
+            for (i, four) in times.iter().enumerate() {
+                let mut builder = BatchBuilder::new().compression(compression);
+                for t in four {
+                    builder.push(*t, None, Some(&[0; 30]));
+                }
+                let base = 4 * i as i64;
+                let batch = LogBatch {
+                    bytes: builder.build(),
+                    base_offset: base,
+                    last_offset: base + 3,
+                    max_timestamp: *four.iter().max().unwrap(),
+                    ..batch(base, 4, 0, four[0])
+                };
+                log.append(&[batch]).await.unwrap();
+            }
+            log.checkpoint().await.unwrap();
+            log.close().await.unwrap();
+            let times = times.concat();
+            for log_start in 0..=8 {
+                let mode = LoadMode {
+                    clean: true,
+                    recovery_point: Some(8),
+                    log_start: Some(log_start),
+                };
+                let storage = Storage::new(rt.clone(), limits());
+                let (log, _) = Log::open(&storage, rt.dir(DIR), config, mode)
+                    .await
+                    .unwrap();
+                assert_eq!(log.log_start_offset(), log_start);
+                let visible = &times[log_start as usize..];
+                let at = |place: usize| log_start + place as i64;
+                for target in 0..100 {
+                    let found = log.offset_for_timestamp(target, 8).await.unwrap();
+                    let first = visible.iter().position(|t| *t >= target);
+                    assert_eq!(found.map(|f| f.offset), first.map(at), "{target}");
+                }
+                let found = log.offset_of_max_timestamp(8).await.unwrap();
+                let largest = visible.iter().max();
+                let first = visible.iter().position(|t| Some(t) == largest);
+                assert_eq!(found.map(|f| f.offset), first.map(at), "from {log_start}");
+                assert_eq!(found.map(|f| f.timestamp), largest.copied());
+                log.close().await.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn fifty_readers_of_fresh_data_share_one_copy_and_leave_the_disk_alone() {
+    let world = World::new(11);
+    let node = world.node("a");
+    let rt = node.rt();
+    world.block_on(&rt, async {
+        let log = create(&rt, DIR, limits(), LogConfig::default()).await;
+        for o in (0..500).step_by(10) {
+            log.append(&batches(o, 10, 1_000)).await.unwrap();
+        }
+        let storage = log.0.storage.clone();
+        let held = storage.0.cache.bytes();
+        let mut answers = Vec::new();
+        for _ in 0..50 {
+            let got = log.read(0, 500, 10 << 20, true).await.unwrap();
+            assert_eq!(got.next_offset, 500);
+            answers.push(got);
+        }
+        assert_eq!(storage.0.cache.bytes(), held, "readers add nothing");
+        let first = &answers[0].slices;
+        for answer in &answers {
+            let same = answer.slices.iter().zip(first);
+            assert!(same.clone().count() == first.len());
+            for (slice, other) in same {
+                assert!(std::ptr::eq(slice.as_ptr(), other.as_ptr()), "one copy");
+            }
+        }
+        let counters = storage.counters();
+        assert_eq!(counters.fetch_cache_reads.get(), 50);
+        assert_eq!(counters.fetch_cold_reads.get(), 0);
+        assert_eq!(counters.fetch_cold_bytes.get(), 0);
+        // The counters do count the disk.
+        storage.0.cache.remove_log(log.0.id);
+        log.read(0, 500, 1, true).await.unwrap();
+        assert_eq!(counters.fetch_cold_reads.get(), 1);
+        assert!(counters.fetch_cold_bytes.get() > 0);
     });
 }
 
