@@ -295,7 +295,9 @@ fn given_peers_that_read_nothing_then_others_get_memory_for_their_answers() {
     with(broker.addr(), move |c| async move {
         for _ in 0..10 {
             let read = fetch(&c, "t", 0, 0, 0, 8 << 20).await;
-            assert!(read.records.is_some_and(|records| records.len() > 1_000_000));
+            assert!(read
+                .records
+                .is_some_and(|records| records.len() > 1_000_000));
         }
     });
     others_are_served(&broker);
