@@ -45,12 +45,11 @@ pub(super) fn builder(producer: &Option<BatchProducer>) -> BatchBuilder {
 }
 
 /// Holds producers against the batches of a log: each one's last five under its newest
-/// epoch are known, and nothing else is. Those below `log_start` may be forgotten, the
-/// older ones first.
+/// epoch are known, and nothing else is. Those below `forgotten_below` need not be.
 pub(super) fn check(
     producers: &ProducerStates,
     batches: &[LogBatch],
-    log_start: i64,
+    forgotten_below: i64,
 ) -> Result<(), String> {
     let mut expected: BTreeMap<i64, Vec<&LogBatch>> = BTreeMap::new();
     for batch in batches {
@@ -61,22 +60,18 @@ pub(super) fn check(
         known.retain(|b| b.producer.is_some_and(|p| p.epoch == producer.epoch));
         known.push(batch);
     }
-    let in_log = |b: &&LogBatch| b.last_offset >= log_start;
-    expected.retain(|id, batches| {
-        producers.batches_of(*id).is_some() || batches.last().is_some_and(in_log)
-    });
-    if producers.len() != expected.len() {
-        return Err(format!(
-            "{} producers are known, {} are in the log",
-            producers.len(),
-            expected.len()
-        ));
+    if let Some(unheard) = producers.iter().find(|p| !expected.contains_key(&p.id)) {
+        return Err(format!("{unheard:?} is known, but not in the log"));
     }
     for (id, batches) in expected {
-        let last_five = &batches[batches.len().saturating_sub(5)..];
         let known = producers.batches_of(id).map_or(0, |(_, known)| known.len());
-        let needed = last_five.iter().filter(|b| in_log(*b)).count();
-        let last_five = &last_five[last_five.len().saturating_sub(known.max(needed))..];
+        let mut last_five = &batches[batches.len().saturating_sub(5)..];
+        while let [first, rest @ ..] = last_five {
+            if last_five.len() <= known || first.last_offset >= forgotten_below {
+                break;
+            }
+            last_five = rest;
+        }
         let wanted: Vec<(i64, i64)> = last_five
             .iter()
             .map(|b| (b.base_offset, b.last_offset))
@@ -100,7 +95,9 @@ pub(super) fn check(
                 other => return Err(format!("{producer:?} sent again is {other:?}")),
             }
         }
-        let last = last_five.last().and_then(|b| b.producer).expect("one");
+        let Some(last) = last_five.last().and_then(|b| b.producer) else {
+            continue;
+        };
         let skipped = BatchProducer {
             base_sequence: after(last.last_sequence, 2),
             last_sequence: after(last.last_sequence, 2),
