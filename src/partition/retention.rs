@@ -60,8 +60,10 @@ impl Partition {
         }
         if target > log_start {
             let _running = inner.count(Counted::Checkpoint);
-            if let Err(reason) = inner.move_log_start(target).await {
-                tracing::warn!(partition = %inner.id, %reason, "the log start offset could not be moved");
+            if let Err(error) = inner.move_log_start(target).await {
+                tracing::warn!(partition = %inner.id, %error, "the log start offset could not be moved");
+                // The warning is all there is to say of one that may be tried again.
+                let _tried_again = inner.sort_retention_error(error);
                 return Err(ErrorCode::KafkaStorageError);
             }
             inner.check_serving()?;
@@ -86,7 +88,9 @@ impl Partition {
             Err(error) => return inner.sort_retention_error(error),
         };
         if expired > inner.replica.borrow().log_start_offset() {
-            inner.move_log_start(expired).await?;
+            if let Err(error) = inner.move_log_start(expired).await {
+                return inner.sort_retention_error(error);
+            }
         }
         inner.remove_head().await
     }

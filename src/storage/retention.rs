@@ -518,8 +518,8 @@ mod tests {
                 let age = retention_ms >= 0 && 1_000_000 - largest > retention_ms;
                 below || size || age
             };
-            for at in 0..count {
-                prop_assert!(facts[at].0.next_offset <= bound, "beyond the bound");
+            for (at, (segment, _)) in facts[..count].iter().enumerate() {
+                prop_assert!(segment.next_offset <= bound, "beyond the bound");
                 prop_assert!(reason(at), "segment {at} goes without a reason");
             }
             if count < facts.len() {
