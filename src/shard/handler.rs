@@ -2,8 +2,9 @@
 //! task that answers.
 
 use super::messages::{Reply, Request};
+use super::Incoming;
 use super::Shard;
-use crate::runtime::{Accepted, Queue, ReplyTo};
+use crate::runtime::{Queue, ReplyTo};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use std::rc::Rc;
 /// Who serves connections on this shard: the room above.
 pub trait ConnectionHost {
     /// Takes over a connection that the acceptor chose this shard for.
-    fn serve(&self, shard: &Shard, accepted: Accepted);
+    fn serve(&self, shard: &Shard, incoming: Incoming);
 
     /// Answers what is in flight, then ends every connection. Resolves when none is
     /// left.
@@ -77,8 +78,8 @@ fn handle(
         Request::DescribeProducers(keys) => {
             reply.send(Reply::ProducersDescribed(shard.producers_here(&keys)));
         }
-        Request::Connection(accepted) => {
-            host.serve(shard, accepted);
+        Request::Connection(incoming) => {
+            host.serve(shard, incoming);
             reply.send(Reply::Done);
         }
         Request::Load(order) => {

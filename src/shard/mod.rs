@@ -17,6 +17,7 @@ mod fetch;
 #[cfg(test)]
 mod fetch_tests;
 mod handler;
+mod incoming;
 mod memory;
 mod messages;
 mod offsets;
@@ -29,6 +30,7 @@ mod watch;
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
+pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
     CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
