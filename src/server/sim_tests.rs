@@ -8,6 +8,7 @@
 //! run ends with a clean stop and a start that finds the marker.
 
 mod idempotent;
+mod settings;
 
 use super::run::{self, ControlPlan, ServeError};
 use crate::client::{BrokerConnection, ClientError, ConnectionOptions};

@@ -13,10 +13,13 @@ mod exhaustion;
 mod fetch_sessions;
 mod idempotence;
 mod lifecycle;
+mod many_partitions;
 mod offsets;
 mod raw;
 mod recovery;
+mod retention;
 mod semantics;
+mod settings;
 mod validation;
 mod waiting;
 
