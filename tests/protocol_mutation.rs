@@ -1,5 +1,5 @@
-//! Hostile frames: good frames are damaged in a million ways and read by everything
-//! that reads a peer's bytes. Nothing may panic, and nothing may hold more memory
+//! Hostile frames and damaged files: good ones are damaged in a million ways and read by
+//! everything that reads a peer's bytes or the broker's own directory. Nothing may panic, and nothing may hold more memory
 //! than the frame's budget at any moment, which a counting allocator sees.
 //!
 //! `HIGHWATER_SEED` and `HIGHWATER_MUTATIONS` set the seed and the number of frames;
@@ -11,6 +11,10 @@ mod corpus;
 mod counting;
 #[path = "mutation/decoders.rs"]
 mod decoders;
+#[path = "mutation/disk.rs"]
+mod disk;
+#[path = "mutation/disk_corpus.rs"]
+mod disk_corpus;
 #[path = "mutation/mutate.rs"]
 mod mutate;
 
@@ -100,12 +104,55 @@ fn damaged_compressed_records_neither_panic_nor_take_more_than_their_limit() {
 }
 
 #[test]
+fn damaged_files_neither_panic_nor_take_more_than_their_size_allows() {
+    // A line of six bytes becomes an entry of a list and of a map.
+    const FACTOR: usize = 64;
+    const BASE_BYTES: usize = 16 * 1024;
+    let corpus: Vec<Bytes> = disk::Kind::ALL
+        .iter()
+        .map(|kind| disk_corpus::good(*kind))
+        .collect();
+    let (seed, count) = (
+        number("HIGHWATER_SEED", 1),
+        number("HIGHWATER_MUTATIONS", 1_000_000) / 5,
+    );
+    let mut read = vec![(0u64, 0u64); corpus.len()];
+    for index in 0..count {
+        let case = Case::new(seed, index);
+        let mut rng = Rng::new(seed, index);
+        let which = rng.below(corpus.len());
+        let kind = disk::Kind::ALL[which];
+        let other = &corpus[rng.below(corpus.len())];
+        let bytes = Bytes::from(mutate::damaged(&corpus[which], other, &mut rng));
+        let length = bytes.len();
+        let (is_good, peak) = counting::peak_of(|| kind.read(bytes));
+        let bound = length * FACTOR + BASE_BYTES;
+        assert!(peak <= bound, "{kind:?}: {peak} bytes held for {length}");
+        let (good, bad) = &mut read[which];
+        *if is_good { good } else { bad } += 1;
+        case.passed();
+    }
+    for (kind, (good, bad)) in disk::Kind::ALL.iter().zip(read) {
+        // No damage gets past a checksum.
+        let expects_good = *kind != disk::Kind::ProducerSnapshot;
+        assert!(
+            bad > 0 && (good > 0 || !expects_good),
+            "{kind:?}: {good} good, {bad} bad"
+        );
+        println!("seed {seed}: {kind:?}: {good} were read, {bad} refused");
+    }
+}
+
+#[test]
 fn the_corpus_is_good_and_the_allocator_counts() {
     for Frame { kind, bytes } in corpus::frames() {
         assert!(read(kind, bytes.clone()), "{kind:?}");
     }
     for (codec, input) in corpus::compressed() {
         assert!(decompress(codec, &input, 1 << 20).is_ok(), "{codec:?}");
+    }
+    for kind in disk::Kind::ALL {
+        assert!(kind.read(disk_corpus::good(*kind)), "{kind:?}");
     }
     let (_, peak) = counting::peak_of(|| {
         drop(vec![0u8; 1000]);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use super::records::RecordPrinter;
+use super::snapshot::ProducerLines;
 use super::CliError;
 use crate::runtime::{native, Rt};
 use crate::storage::inspect::{self, BatchInfo, Problem, Summary, VerifyReport};
@@ -17,9 +18,10 @@ use crate::storage::inspect::{self, BatchInfo, Problem, Summary, VerifyReport};
 /// The commands below `log`.
 #[derive(Debug, Subcommand)]
 pub(super) enum LogCommand {
-    /// Print the batches of a segment, or of all segments in a partition's directory.
+    /// Print the batches of a segment, or of all segments in a partition's directory, or
+    /// the producers in a snapshot.
     Dump {
-        /// A .log file, or a partition's directory.
+        /// A .log or a .snapshot file, or a partition's directory.
         #[arg(value_name = "FILE|DIR")]
         path: PathBuf,
         /// Print every record too, its key and value escaped.
@@ -52,8 +54,15 @@ pub(super) fn run(command: &LogCommand) -> Result<(), CliError> {
     }
 }
 
-/// Prints a segment's batches, or those of all segments of a directory. Returns how many problems there are.
+/// Prints a segment's batches, or those of all segments of a directory, or a snapshot's producers. Returns how many
+/// problems there are.
 async fn dump(rt: &Rt, path: &Path, records: bool) -> Result<usize, CliError> {
+    if path
+        .extension()
+        .is_some_and(|extension| extension == "snapshot")
+    {
+        return dump_snapshot(rt, path).await;
+    }
     let mut out = BufWriter::new(io::stdout());
     let mut problems = 0;
     for segment in segments(rt, path).await? {
@@ -81,6 +90,29 @@ async fn dump(rt: &Rt, path: &Path, records: bool) -> Result<usize, CliError> {
     }
     out.flush()?;
     Ok(problems)
+}
+
+/// Prints the producers of a snapshot. Returns how many problems there are.
+async fn dump_snapshot(rt: &Rt, path: &Path) -> Result<usize, CliError> {
+    let mut out = BufWriter::new(io::stdout());
+    writeln!(out, "Dumping {}", path.display())?;
+    let read = inspect::dump_snapshot(rt, path).await;
+    let problems = match read.map_err(|error| CliError::inspect(path, error))? {
+        Ok(entries) => {
+            for entry in &entries {
+                writeln!(out, "{}", ProducerLines(entry))?;
+            }
+            writeln!(
+                out,
+                "{}",
+                Count(entries.len() as u64, "producer", "producers")
+            )?;
+            Vec::new()
+        }
+        Err(problem) => vec![problem],
+    };
+    out.flush()?;
+    Ok(print_problems(&problems))
 }
 
 fn print_batch(

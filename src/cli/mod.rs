@@ -10,6 +10,7 @@ mod error;
 mod log;
 mod records;
 mod serve;
+mod snapshot;
 
 use std::process::ExitCode;
 

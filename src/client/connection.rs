@@ -2,12 +2,7 @@
 
 use super::ClientError;
 use crate::protocol::codec::Versioned;
-use crate::protocol::messages::{
-    ApiVersionsRequest, ApiVersionsResponse, CreateTopicsRequest, CreateTopicsResponse,
-    DeleteTopicsRequest, DeleteTopicsResponse, FetchRequest, FetchResponse, ListOffsetsRequest,
-    ListOffsetsResponse, MetadataRequest, MetadataResponse, OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse, ProduceRequest, ProduceResponse,
-};
+use crate::protocol::messages::*;
 use crate::protocol::{
     frame_length, request_frame, ApiKey, DecodeError, ErrorCode, Message, Reader, ResponseHeader,
     Str,
@@ -42,8 +37,17 @@ calls! {
     FetchRequest => FetchResponse,
     ListOffsetsRequest => ListOffsetsResponse,
     MetadataRequest => MetadataResponse,
-    OffsetForLeaderEpochRequest => OffsetForLeaderEpochResponse,
     ProduceRequest => ProduceResponse,
+    AlterConfigsRequest => AlterConfigsResponse,
+    CreatePartitionsRequest => CreatePartitionsResponse,
+    DeleteRecordsRequest => DeleteRecordsResponse,
+    DescribeClusterRequest => DescribeClusterResponse,
+    DescribeConfigsRequest => DescribeConfigsResponse,
+    DescribeProducersRequest => DescribeProducersResponse,
+    DescribeTopicPartitionsRequest => DescribeTopicPartitionsResponse,
+    IncrementalAlterConfigsRequest => IncrementalAlterConfigsResponse,
+    InitProducerIdRequest => InitProducerIdResponse,
+    OffsetForLeaderEpochRequest => OffsetForLeaderEpochResponse,
 }
 
 /// How a connection behaves.

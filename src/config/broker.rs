@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::error::{ConfigError, Origin};
 use super::table::{find, Scope};
-use super::value::{list_entries, parse_bool, parse_int, HostPort};
+use super::value::{list_entries, parse_bool, parse_host_counts, parse_int, HostPort};
 use super::{FlushOnAck, MessageTimestampType, Sources, TopicCompression};
 
 /// The broker's settings, all of them checked.
@@ -78,6 +78,10 @@ pub struct BrokerConfig {
     pub log_message_timestamp_before_max_ms: i64,
     /// `log.message.timestamp.after.max.ms`.
     pub log_message_timestamp_after_max_ms: i64,
+    /// `producer.id.expiration.ms`.
+    pub producer_id_expiration_ms: i64,
+    /// `producer.id.expiration.check.interval.ms`.
+    pub producer_id_expiration_check_interval_ms: u64,
     /// `socket.request.max.bytes`; the frame limit is this or an eighth of the shard's budget.
     pub socket_request_max_bytes: u32,
     /// `request.memory.bytes`, over all shards; 0: 1/16 of RAM, at most 1 GiB a shard.
@@ -92,6 +96,14 @@ pub struct BrokerConfig {
     pub cache_bytes: u64,
     /// `max.connections`.
     pub max_connections: u32,
+    /// `max.request.partition.size.limit`.
+    pub max_request_partition_size_limit: u32,
+    /// `max.connections.per.ip`.
+    pub max_connections_per_ip: u32,
+    /// `max.connections.per.ip.overrides`: addresses or names, and their limits.
+    pub max_connections_per_ip_overrides: Vec<(String, u32)>,
+    /// `max.connection.creation.rate`, in connections a second.
+    pub max_connection_creation_rate: u32,
     /// `connections.max.idle.ms`.
     pub connections_max_idle_ms: u64,
 }
@@ -159,6 +171,10 @@ impl BrokerConfig {
             log_message_timestamp_before_max_ms: values
                 .int("log.message.timestamp.before.max.ms")?,
             log_message_timestamp_after_max_ms: values.int("log.message.timestamp.after.max.ms")?,
+            producer_id_expiration_ms: values.int("producer.id.expiration.ms")?,
+            producer_id_expiration_check_interval_ms: values
+                .int("producer.id.expiration.check.interval.ms")?
+                as u64,
             socket_request_max_bytes: values.int("socket.request.max.bytes")? as u32,
             request_memory_bytes: values.int("request.memory.bytes")? as u64,
             min_request_progress: values.int("min.request.progress")? as u32,
@@ -168,6 +184,12 @@ impl BrokerConfig {
                 as u32,
             cache_bytes: values.int("cache.bytes")? as u64,
             max_connections: values.int("max.connections")? as u32,
+            max_request_partition_size_limit: values.int("max.request.partition.size.limit")?
+                as u32,
+            max_connections_per_ip: values.connections_per_ip()?,
+            max_connections_per_ip_overrides: values
+                .host_counts("max.connections.per.ip.overrides")?,
+            max_connection_creation_rate: values.int("max.connection.creation.rate")? as u32,
             connections_max_idle_ms: values.int("connections.max.idle.ms")? as u64,
         })
     }
@@ -209,6 +231,22 @@ impl<'a> Values<'a> {
             .map_err(|problem| self.invalid(name, problem))?;
         parse_int(self.text(name), i64::MIN, i64::MAX)
             .map_err(|problem| self.invalid(name, problem))
+    }
+
+    fn host_counts(&self, name: &str) -> Result<Vec<(String, u32)>, ConfigError> {
+        parse_host_counts(self.text(name)).map_err(|problem| self.invalid(name, problem))
+    }
+
+    /// Nobody could connect at 0 without an address that has another limit.
+    fn connections_per_ip(&self) -> Result<u32, ConfigError> {
+        let limit = self.int("max.connections.per.ip")? as u32;
+        if limit == 0 && self.text("max.connections.per.ip.overrides").is_empty() {
+            return Err(self.invalid(
+                "max.connections.per.ip",
+                "can be 0 only if max.connections.per.ip.overrides lists who may connect",
+            ));
+        }
+        Ok(limit)
     }
 
     fn bool(&self, name: &str) -> Result<bool, ConfigError> {

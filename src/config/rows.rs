@@ -346,6 +346,20 @@ pub static SETTINGS: &[Setting] = &[
         "CreateTime",
         "Whose clock a record's timestamp is from: the producer's, or this broker's when it takes the batch.",
     ),
+    // Idempotent producers.
+    broker(
+        "producer.id.expiration.ms",
+        int(1, I32_MAX),
+        "86400000",
+        "A producer that has written nothing to a partition for this long, by the broker's \
+         clock, is forgotten there: its retries are no longer recognised.",
+    ),
+    broker(
+        "producer.id.expiration.check.interval.ms",
+        int(1, I32_MAX),
+        "600000",
+        "Time between two looks for producers that have expired.",
+    ),
     // Requests and memory.
     broker(
         "socket.request.max.bytes",
@@ -387,12 +401,38 @@ pub static SETTINGS: &[Setting] = &[
         "0",
         "Memory for recent records, over all shards; 0: chosen from the machine's RAM.",
     ),
+    broker(
+        "max.request.partition.size.limit",
+        int(1, I32_MAX),
+        "2000",
+        "Most partitions in one answer to DescribeTopicPartitions; its cursor leads to the rest.",
+    ),
     // Connections.
     broker(
         "max.connections",
         int(1, I32_MAX),
         "2147483647",
         "Most open connections; a further one is closed at once.",
+    ),
+    broker(
+        "max.connections.per.ip",
+        int(0, I32_MAX),
+        "2147483647",
+        "Most open connections from one address; a further one is closed at once. 0 where only \
+         those in `max.connections.per.ip.overrides` may connect.",
+    ),
+    broker(
+        "max.connections.per.ip.overrides",
+        Kind::HostCounts,
+        "",
+        "Addresses or host names with limits of their own, in place of `max.connections.per.ip`; \
+         names are resolved when the broker starts.",
+    ),
+    broker(
+        "max.connection.creation.rate",
+        int(1, I32_MAX),
+        "2147483647",
+        "Most connections that are accepted in a second; further ones wait to be accepted.",
     ),
     broker(
         "connections.max.idle.ms",

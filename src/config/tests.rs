@@ -162,7 +162,15 @@ fn both_bounds_of_every_number_arrive_in_its_field() {
             let (name, value) = (setting.name, bound.to_string());
             let (debug, field) = match setting.scope {
                 Scope::Broker => (
-                    format!("{:?}", with(&[&format!("{name}={value}")]).unwrap()),
+                    // Without an override the least number of connections by address is refused.
+                    format!(
+                        "{:?}",
+                        with(&[
+                            &format!("{name}={value}"),
+                            "max.connections.per.ip.overrides=h:1"
+                        ])
+                        .unwrap()
+                    ),
                     name.replace('.', "_"),
                 ),
                 Scope::Topic => {
@@ -350,6 +358,43 @@ fn kafkas_settings_that_are_not_built_are_refused_where_they_would_change_someth
     assert_eq!(
         noted.notes,
         ["--set: num.io.threads has no effect: each shard is one thread; see `shards`"]
+    );
+}
+
+#[test]
+fn limits_by_address_are_pairs_and_the_one_for_all_others_may_then_be_zero() {
+    let listed = |text: &str| {
+        with(&[
+            &format!("max.connections.per.ip.overrides={text}"),
+            "max.connections.per.ip=0",
+        ])
+        .map(|config| config.max_connections_per_ip_overrides)
+    };
+    let pair = |host: &str, count| (host.to_owned(), count);
+    assert_eq!(
+        listed("10.0.0.1:100, a-host:2,::1:0,[fe80::1]:7"),
+        Ok(vec![
+            pair("10.0.0.1", 100),
+            pair("a-host", 2),
+            pair("::1", 0),
+            pair("fe80::1", 7)
+        ])
+    );
+    for bad in [
+        "10.0.0.1",
+        "10.0.0.1:",
+        ":5",
+        "a:-1",
+        "a:1,,b:2",
+        "a:2147483648",
+    ] {
+        let error = listed(bad).unwrap_err();
+        assert!(error.contains("must be HOST:COUNT"), "{error}");
+    }
+    let error = with(&["max.connections.per.ip=0"]).unwrap_err();
+    assert!(
+        error.contains("max.connections.per.ip.overrides"),
+        "{error}"
     );
 }
 

@@ -64,7 +64,6 @@ const ONLY_PLAINTEXT: &str = "there are only PLAINTEXT listeners";
 const PREALLOCATION: &str = "preallocation grows with the segment by itself";
 const SOCKETS: &str = "the kernel sizes socket buffers by itself";
 const THREADS: &str = "each shard is one thread; see `shards`";
-const UNLIMITED: &str = "connections are only counted in all; use `max.connections`";
 
 const BROKER: &[Row] = &[
     refused("broker.id", "use `node.id`"),
@@ -78,10 +77,6 @@ const BROKER: &[Row] = &[
         "the controller has no listener of its own",
     ),
     fixed("log.cleaner.enable", "false", NO_COMPACTION),
-    refused(
-        "max.request.partition.size.limit",
-        "topics are not described page by page",
-    ),
     fixed("log.preallocate", "false", PREALLOCATION),
     fixed("unclean.leader.election.enable", "false", ONE_REPLICA),
     refused("auto.leader.rebalance.enable", ONE_BROKER),
@@ -93,9 +88,6 @@ const BROKER: &[Row] = &[
         ONLY_PLAINTEXT,
     ),
     fixed("inter.broker.listener.name", "PLAINTEXT", ONLY_PLAINTEXT),
-    fixed("max.connections.per.ip", "2147483647", UNLIMITED),
-    fixed("max.connections.per.ip.overrides", "", UNLIMITED),
-    fixed("max.connection.creation.rate", "2147483647", UNLIMITED),
     fixed(
         "queued.max.request.bytes",
         "-1",
@@ -141,7 +133,6 @@ const BROKER_PREFIXES: &[(&str, &str)] = &[
     ("share.", "consumer groups are not built"),
     ("transaction.", "transactions are not built"),
     ("transactional.", "transactions are not built"),
-    ("producer.id.", "transactions are not built"),
     ("log.cleaner.", "compaction is not built"),
     ("log.local.", "there is no tiered storage"),
     ("log.deletion.", "a deleted topic's files go at once"),

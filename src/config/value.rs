@@ -33,6 +33,8 @@ pub enum Kind {
     Words(&'static [&'static str]),
     /// `PARTITION:BROKER` pairs separated by commas, or `*`, or nothing.
     ThrottledReplicas,
+    /// `HOST:COUNT` pairs separated by commas, or nothing. Not resolved here.
+    HostCounts,
     /// One network address, `HOST:PORT` or `PLAINTEXT://HOST:PORT`; empty where the setting may be absent.
     Address,
     /// A directory's path; empty where the setting may be absent.
@@ -58,6 +60,7 @@ impl Kind {
             Kind::Choice(words) => words.join(", "),
             Kind::Words(words) => format!("a list of {}", words.join(", ")),
             Kind::ThrottledReplicas => "PARTITION:BROKER,..., or *".to_owned(),
+            Kind::HostCounts => "HOST:COUNT,...".to_owned(),
             Kind::Address => "HOST:PORT".to_owned(),
             Kind::Directory => "a path".to_owned(),
         }
@@ -77,6 +80,7 @@ impl Kind {
             Kind::Ratio
             | Kind::Choice(_)
             | Kind::ThrottledReplicas
+            | Kind::HostCounts
             | Kind::Address
             | Kind::Directory => a == b,
         }
@@ -101,6 +105,7 @@ impl Kind {
             Kind::ThrottledReplicas => check_throttled_replicas(text),
             Kind::Choice(words) if words.contains(&text) => Ok(()),
             Kind::Choice(words) => Err(format!("must be one of {}", words.join(", "))),
+            Kind::HostCounts => parse_host_counts(text).map(drop),
             Kind::Address if text.is_empty() => Ok(()),
             Kind::Address => HostPort::parse(text).map(drop),
             Kind::Directory => check_directory(text),
@@ -124,6 +129,22 @@ pub(super) fn list_entries(text: &str) -> impl Iterator<Item = &str> {
     let whole = text.trim();
     let entries = (!whole.is_empty()).then(|| whole.split(',').map(str::trim));
     entries.into_iter().flatten()
+}
+
+/// Reads `HOST:COUNT` pairs. An IPv6 address holds colons itself; the last one counts.
+pub(super) fn parse_host_counts(text: &str) -> Result<Vec<(String, u32)>, String> {
+    let pair = |entry: &str| {
+        let (host, count) = entry.rsplit_once(':')?;
+        let count: i32 = count.trim().parse().ok().filter(|count| *count >= 0)?;
+        let host = host.trim().trim_start_matches('[').trim_end_matches(']');
+        (!host.is_empty()).then(|| (host.to_owned(), count as u32))
+    };
+    list_entries(text)
+        .map(|entry| {
+            pair(entry)
+                .ok_or_else(|| format!("'{entry}' must be HOST:COUNT, for instance 10.0.0.1:100"))
+        })
+        .collect()
 }
 
 /// Reads a number from 0 to 1.

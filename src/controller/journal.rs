@@ -189,6 +189,7 @@ fn encode(batch: &JournalBatch, now_ms: i64) -> Result<LogBatch, JournalError> {
         leader_epoch: TERM,
         first_timestamp: now_ms,
         max_timestamp: now_ms,
+        producer: None,
     })
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Why the order holds: [`Inner::enqueue`] is called in offset order, one task
 //! takes from the front, and a failed write ends with the queue emptied and the
-//! next offset back at the LEO before anything else is queued.
+//! next offset and the producers back at the LEO before anything else is queued.
 
 use super::inner::{Inner, Single};
 use super::produce::{Keep, ProduceError};
@@ -116,11 +116,12 @@ impl Inner {
     }
 
     /// Fails, in order, the batches of a failed write and all queued behind them.
-    /// The next offset goes back to the LEO.
+    /// The next offset and the producers go back to the LEO.
     fn fail_queued(&self) {
         let end_offset = self.replica.borrow().end_offset();
         drop(self.queue.take_all());
         self.next_offset.set(end_offset);
+        self.producers.replace(self.log().producers());
         self.fail_waiters_beyond(end_offset, ErrorCode::KafkaStorageError);
     }
 
@@ -213,6 +214,7 @@ mod tests {
             leader_epoch: 0,
             first_timestamp: 0,
             max_timestamp: 0,
+            producer: None,
         };
         Queued::new(batch, None)
     }

@@ -214,6 +214,7 @@ impl Inner {
         let flushed_offset = log.flushed_offset();
         log.assign_epoch(self.replica.borrow().leader_epoch(), end_offset);
         log.set_config(inner::log_config(&self.config.borrow()));
+        self.producers.replace(log.producers());
         self.log.replace(log);
         self.next_offset.set(end_offset);
         self.reason.replace(String::new());

@@ -12,7 +12,7 @@ use crate::protocol::ErrorCode;
 use crate::replication::{Replica, ReplicaEffect, ReplicaEvent};
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::Dir;
-use crate::storage::{Log, LogConfig, Storage};
+use crate::storage::{Log, LogConfig, ProducerStates, Storage};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -43,6 +43,9 @@ pub(super) struct Inner {
     pub(super) stopping: Cell<Option<Stopping>>,
     /// The offset that the next produced record gets.
     pub(super) next_offset: Cell<i64>,
+    /// The idempotent producers as of the next offset: those of the log, and the
+    /// batches that are queued.
+    pub(super) producers: RefCell<ProducerStates>,
     pub(super) queue: AppendQueue,
     /// Waits for the LEO.
     pub(super) written: OffsetWaiters,

@@ -28,6 +28,7 @@ mod inner;
 mod list_offsets;
 mod open;
 mod produce;
+mod producers;
 mod validate;
 mod waiters;
 

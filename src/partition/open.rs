@@ -61,6 +61,7 @@ impl Partition {
     ) -> Result<(Partition, LoadReport), LoadError> {
         let (log, report, high_watermark) = options.load_log(storage).await?;
         let end_offset = log.end_offset();
+        let producers = log.producers();
         log.assign_epoch(options.leader_epoch, end_offset);
         let replica = Replica::new(ReplicaStart {
             leader_epoch: options.leader_epoch,
@@ -84,6 +85,7 @@ impl Partition {
             reason: RefCell::new(String::new()),
             stopping: Cell::new(None),
             next_offset: Cell::new(end_offset),
+            producers: RefCell::new(producers),
             queue: AppendQueue::default(),
             written: OffsetWaiters::default(),
             durable: OffsetWaiters::default(),

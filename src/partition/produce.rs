@@ -64,10 +64,15 @@ impl Partition {
     /// `keep` is dropped once the batch is written or has failed. `now_ms` is the
     /// wall clock, for the timestamp window.
     ///
+    /// A batch that an idempotent producer sends again is not written again: the ticket
+    /// has its original offset, and resolves when `acks` is met for that offset, as it
+    /// would if the batch were new.
+    ///
     /// # Errors
     /// What Kafka's validation of a batch answers (CORRUPT_MESSAGE,
     /// MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
-    /// INVALID_RECORD, ...); NOT_ENOUGH_REPLICAS for acks=all with a too small ISR;
+    /// INVALID_RECORD, ...); OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH and
+    /// INVALID_TXN_STATE for what a producer may not send; NOT_ENOUGH_REPLICAS for acks=all with a too small ISR;
     /// KAFKA_STORAGE_ERROR while fenced or offline; NOT_LEADER_OR_FOLLOWER once
     /// closed; REQUEST_TIMED_OUT when the queue is full.
     pub fn produce(
@@ -85,6 +90,12 @@ impl Partition {
         let limits = Limits::of(&inner.config.borrow(), now_ms);
         inner.check_queue_room(records.len())?;
         let batch = validate::producer_batch(records, &limits)?;
+        let producer = batch.producer();
+        if let Some(producer) = &producer {
+            if let Some(original) = inner.check_producer(producer)? {
+                return Ok(inner.ticket_of(&original, acks));
+            }
+        }
 
         let base_offset = inner.next_offset.get();
         let end = base_offset
@@ -101,7 +112,11 @@ impl Partition {
             let replica = inner.replica.borrow();
             (replica.leader_epoch(), replica.log_start_offset())
         };
-        inner.enqueue(Queued::new(batch.at(base_offset, leader_epoch), keep));
+        let batch = batch.at(base_offset, leader_epoch);
+        if producer.is_some() {
+            inner.add_to_producers(&batch, now_ms);
+        }
+        inner.enqueue(Queued::new(batch, keep));
         Ok(ProduceTicket {
             base_offset,
             log_append_time_ms: -1,
@@ -112,14 +127,15 @@ impl Partition {
 }
 
 impl Inner {
-    /// The waiter for a batch that ends before `end`.
-    fn wait_for(&self, acks: Acks, end: i64) -> ProduceDone {
-        let flush_on_ack = self.replica.borrow().flush_on_ack();
-        match (acks, flush_on_ack) {
-            (Acks::All, _) => self.visible.add(end),
-            (Acks::Leader, FlushOnAck::Any) => self.durable.add(end),
-            (Acks::Leader | Acks::None, _) => self.written.add(end),
-        }
+    /// The waiter for a batch that ends before `end`; it may have been written before.
+    pub(super) fn wait_for(&self, acks: Acks, end: i64) -> ProduceDone {
+        let replica = self.replica.borrow();
+        let (waiters, reached) = match (acks, replica.flush_on_ack()) {
+            (Acks::All, _) => (&self.visible, replica.high_watermark()),
+            (Acks::Leader, FlushOnAck::Any) => (&self.durable, replica.durable_offset()),
+            (Acks::Leader | Acks::None, _) => (&self.written, replica.end_offset()),
+        };
+        waiters.add_unless(reached, end)
     }
 
     fn check_writable(&self) -> Result<(), ProduceError> {

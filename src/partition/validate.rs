@@ -4,9 +4,9 @@
 //! is read once, within the batch's bytes, or after a decompression that is bounded.
 //! Nothing is allocated for a record. The records are kept as they came.
 //!
-//! What it is not: it assigns no offsets and knows no state of the partition. A
-//! batch of an idempotent producer is taken like any other; its sequence is to be
-//! checked here, against the producer's state, once producer ids are given out.
+//! What it is not: it assigns no offsets and knows no state of the partition. The
+//! sequence of an idempotent producer's batch is held against what the partition knows
+//! of the producer afterwards (`produce.rs`).
 
 use super::produce::ProduceError;
 use crate::config::TopicConfig;
@@ -15,7 +15,7 @@ use crate::protocol::batch::{
     MAGIC,
 };
 use crate::protocol::ErrorCode;
-use crate::storage::LogBatch;
+use crate::storage::{BatchProducer, LogBatch};
 use bytes::Bytes;
 
 /// What the topic's settings and the time allow.
@@ -56,6 +56,11 @@ impl ValidBatch {
         self.header.last_offset_delta
     }
 
+    /// The idempotent producer that made it, if one did.
+    pub(super) fn producer(&self) -> Option<BatchProducer> {
+        BatchProducer::of(&self.header)
+    }
+
     /// The batch with its place in the log.
     pub(super) fn at(self, base_offset: i64, leader_epoch: i32) -> LogBatch {
         LogBatch {
@@ -64,6 +69,7 @@ impl ValidBatch {
             leader_epoch,
             first_timestamp: self.header.base_timestamp,
             max_timestamp: self.header.max_timestamp,
+            producer: self.producer(),
             bytes: self.bytes,
         }
     }

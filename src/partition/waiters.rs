@@ -60,6 +60,17 @@ impl OffsetWaiters {
         ProduceDone(done)
     }
 
+    /// The same for an offset that may have been reached before: `reached` is where it
+    /// stands now.
+    pub(super) fn add_unless(&self, reached: i64, offset: i64) -> ProduceDone {
+        if reached < offset {
+            return self.add(offset);
+        }
+        let (answer, done) = oneshot();
+        Waiter { offset, answer }.send(Ok(()));
+        ProduceDone(done)
+    }
+
     /// Answers, in order, all who wait for an offset up to `reached`.
     pub(super) fn complete_to(&self, reached: i64) {
         while let Some(waiter) = self.pop_reached(reached) {
@@ -137,6 +148,16 @@ mod tests {
         let answers: Vec<_> = done.iter_mut().map(now).collect();
         assert_eq!(answers, [Some(Ok(())), Some(Ok(())), Some(Ok(())), None]);
         assert_eq!(waiters.len(), 1);
+    }
+
+    #[test]
+    fn an_offset_that_was_reached_before_is_answered_at_once() {
+        let waiters = OffsetWaiters::default();
+        assert_eq!(now(&mut waiters.add_unless(5, 5)), Some(Ok(())));
+        let mut later = waiters.add_unless(5, 6);
+        assert_eq!((now(&mut later), waiters.len()), (None, 1));
+        waiters.complete_to(6);
+        assert_eq!(now(&mut later), Some(Ok(())));
     }
 
     #[test]

@@ -126,7 +126,11 @@ impl ApiKey {
         ApiKey::ApiVersions,
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
+        ApiKey::InitProducerId,
         ApiKey::OffsetForLeaderEpoch,
+        ApiKey::DescribeCluster,
+        ApiKey::DescribeProducers,
+        ApiKey::DescribeTopicPartitions,
     ];
 
     /// The number on the wire.

@@ -3,10 +3,12 @@
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
 use super::{
-    api_versions, fetch, list_offsets, metadata, offset_for_leader_epoch, produce, topics,
+    api_versions, describe_cluster, describe_producers, describe_topic_partitions, fetch,
+    init_producer_id, list_offsets, metadata, offset_for_leader_epoch, produce, topics,
 };
 use crate::protocol::messages::{
-    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest,
+    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest,
+    DescribeProducersRequest, DescribeTopicPartitionsRequest, FetchRequest, InitProducerIdRequest,
     LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
     ProduceRequest,
 };
@@ -98,16 +100,28 @@ pub(super) async fn start(
             let request: OffsetForLeaderEpochRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { offset_for_leader_epoch::run(&shard, asked, request).await })
         }
+        ApiKey::InitProducerId => {
+            let request: InitProducerIdRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { init_producer_id::run(&shard, asked, request).await })
+        }
+        ApiKey::DescribeProducers => {
+            let request: DescribeProducersRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { describe_producers::run(&shard, asked, request).await })
+        }
+        ApiKey::DescribeCluster => {
+            let request: DescribeClusterRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { describe_cluster::run(&shard, asked, &request) })
+        }
+        ApiKey::DescribeTopicPartitions => {
+            let request: DescribeTopicPartitionsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { describe_topic_partitions::run(&shard, asked, &request) })
+        }
         // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
         ApiKey::DeleteRecords
-        | ApiKey::InitProducerId
         | ApiKey::DescribeConfigs
         | ApiKey::AlterConfigs
         | ApiKey::CreatePartitions
-        | ApiKey::IncrementalAlterConfigs
-        | ApiKey::DescribeCluster
-        | ApiKey::DescribeProducers
-        | ApiKey::DescribeTopicPartitions => {
+        | ApiKey::IncrementalAlterConfigs => {
             return Err(UnservedApi::UnknownKey(api.code()).into());
         }
     })

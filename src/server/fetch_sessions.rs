@@ -207,7 +207,8 @@ impl FetchSessions {
         self.bytes += session.counted.1;
     }
 
-    fn remove(&mut self, id: i32) {
+    /// Closes a session, if there is one of this id.
+    pub fn remove(&mut self, id: i32) {
         if let Some(session) = self.by_id.remove(&id) {
             let session = session.borrow();
             self.by_last_use.remove(&(session.last_used, id));

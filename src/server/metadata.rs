@@ -1,19 +1,18 @@
 //! Metadata, with auto-creation.
 
+use super::operations::{CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN, TOPIC_OPERATIONS};
 use super::respond::{Answer, Asked, BadRequest};
 use crate::controller::NewTopic;
-use crate::metadata::{validate_topic_name, Image, TopicImage};
+use crate::metadata::{is_internal_topic, validate_topic_name, Image, TopicImage};
 use crate::protocol::messages::{
     MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
     MetadataResponseTopic,
 };
 use crate::protocol::{ErrorCode, Str};
 use crate::shard::Shard;
+use crate::storage::uuid_text;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
-
-/// Authorized operations, when they were not asked for or can't be told.
-const OPERATIONS_UNKNOWN: i32 = i32::MIN;
 
 pub(super) async fn run(
     shard: &Shard,
@@ -29,7 +28,10 @@ pub(super) async fn run(
     }
     let mut response = MetadataResponse {
         controller_id: shard.config().node_id,
-        cluster_authorized_operations: OPERATIONS_UNKNOWN,
+        cluster_authorized_operations: match request.include_cluster_authorized_operations {
+            true => CLUSTER_OPERATIONS,
+            false => OPERATIONS_UNKNOWN,
+        },
         ..Default::default()
     };
     if let Some(address) = &shard.config().advertised_listener {
@@ -41,8 +43,13 @@ pub(super) async fn run(
         });
     }
     if let Some(image) = shard.image() {
-        response.cluster_id = Some(Str::from(image.cluster_id().to_string()));
+        response.cluster_id = Some(Str::from(uuid_text::encode(image.cluster_id())));
         response.topics = wanted.topics(&image, &faults);
+        if request.include_topic_authorized_operations {
+            for topic in response.topics.iter_mut().filter(|t| t.error_code == 0) {
+                topic.topic_authorized_operations = TOPIC_OPERATIONS;
+            }
+        }
     }
     Ok(asked.answer(&response)?)
 }
@@ -165,7 +172,7 @@ fn known(topic: &TopicImage) -> MetadataResponseTopic {
     MetadataResponseTopic {
         name: Some(Str::from(topic.name.to_string())),
         topic_id: topic.id,
-        is_internal: topic.name.starts_with("__"),
+        is_internal: is_internal_topic(&topic.name),
         partitions: topic
             .partitions
             .iter()

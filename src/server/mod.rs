@@ -7,16 +7,21 @@
 mod api_versions;
 mod broker;
 mod connection;
+mod describe_cluster;
+mod describe_producers;
+mod describe_topic_partitions;
 mod dispatch;
 mod fetch;
 mod fetch_list;
 mod fetch_sessions;
 #[cfg(test)]
 mod fetch_sessions_tests;
+mod init_producer_id;
 mod list_offsets;
 mod lookup;
 mod metadata;
 mod offset_for_leader_epoch;
+mod operations;
 mod produce;
 mod registry;
 mod respond;

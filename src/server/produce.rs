@@ -26,9 +26,8 @@ pub(super) async fn start(
         return Box::pin(async move { asked.answer_or_close(&response) });
     };
     if request.transactional_id.is_some() {
-        // Transactions are not served: InitProducerId is not advertised, so no client
-        // gets this far by the protocol.
-        let response = refuse_all(&request, ErrorCode::InvalidRequest);
+        // Transactions are not built, so none can be open.
+        let response = refuse_all(&request, ErrorCode::InvalidTxnState);
         return Box::pin(async move { asked.answer_or_close(&response) });
     }
     let topics = Topics::now(shard);

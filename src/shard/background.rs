@@ -1,4 +1,5 @@
-//! What a shard does when nobody waits: checkpoints.
+//! What a shard does when nobody waits: checkpoints, and forgetting inactive producers
+//! (`producers.rs`).
 //!
 //! A partition is checkpointed when enough was flushed since its last checkpoint
 //! (`checkpoint.bytes`) or enough time has passed; high watermarks travel more often
@@ -32,6 +33,8 @@ pub(super) fn start(shard: &Shard) {
     shard
         .rt()
         .spawn(Queue::Background, async move { run(shard_).await });
+    let expiry = super::producers::expire(shard.clone());
+    shard.rt().spawn(Queue::Background, expiry);
 }
 
 async fn run(shard: Shard) {

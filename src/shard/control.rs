@@ -317,6 +317,13 @@ impl Control {
                 control.fail_if_stored_nothing(&results);
                 reply.send(Reply::TopicsDeleted(results));
             }),
+            Request::AllocateProducerIds(count) => self.0.rt.spawn(Queue::Latency, async move {
+                let block = control.0.controller.allocate_producer_ids(count).await;
+                control.fail_if_stored_nothing(std::slice::from_ref(&block));
+                // The metadata log has grown, and may have checkpointed itself.
+                control.0.lines_changed.notify_all();
+                reply.send(Reply::ProducerIdsAllocated(block));
+            }),
             Request::Checkpointed(lines) => {
                 if !self.0.stopping.get() {
                     self.merge(lines);
@@ -337,6 +344,7 @@ impl Control {
             | Request::Fetch(_)
             | Request::ListOffsets(_)
             | Request::EpochEnds(_)
+            | Request::DescribeProducers(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),

@@ -66,6 +66,9 @@ fn handle(
             shard.noticed(watch);
             reply.send(Reply::Done);
         }
+        Request::DescribeProducers(keys) => {
+            reply.send(Reply::ProducersDescribed(shard.producers_here(&keys)));
+        }
         Request::Connection(accepted) => {
             host.serve(shard, accepted);
             reply.send(Reply::Done);
@@ -105,6 +108,7 @@ fn handle(
         }
         Request::CreateTopics { .. }
         | Request::DeleteTopics(_)
+        | Request::AllocateProducerIds(_)
         | Request::Checkpointed(_)
         | Request::DataDirFailed(_) => {
             unreachable!("only the control executor is sent these")

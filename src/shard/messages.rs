@@ -7,7 +7,9 @@ use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader};
 use crate::protocol::ErrorCode;
 use crate::runtime::Accepted;
 use crate::storage::leader_epochs::EpochEnd;
+use crate::storage::ProducerStates;
 use bytes::Bytes;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 use uuid::Uuid;
@@ -58,6 +60,10 @@ pub enum Request {
     },
     /// Shard to control.
     DeleteTopics(Vec<TopicSelector>),
+    /// Shard to control: a block of so many producer ids.
+    AllocateProducerIds(i32),
+    /// Shard to owner: what these partitions know of producers.
+    DescribeProducers(Vec<PartitionKey>),
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
     /// Shard to control: the data directory failed; nothing more may be written there.
@@ -84,6 +90,10 @@ pub enum Reply {
     TopicsCreated(Vec<Result<CreatedTopic, ControllerFault>>),
     /// The answer to [`Request::DeleteTopics`].
     TopicsDeleted(Vec<Result<(Uuid, String), ControllerFault>>),
+    /// The answer to [`Request::AllocateProducerIds`]: ids that nobody else gets.
+    ProducerIdsAllocated(Result<Range<i64>, ControllerFault>),
+    /// The answer to [`Request::DescribeProducers`], in the order of its partitions.
+    ProducersDescribed(Vec<Result<ProducerStates, ErrorCode>>),
     /// The answer to [`Request::Close`].
     Closed(CloseSummary),
     /// The receiver is not in a state to do this (it is loading or has closed).

@@ -22,6 +22,7 @@ mod messages;
 mod offsets;
 mod partitions;
 mod produce;
+mod producers;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -42,6 +43,7 @@ use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Mesh, MeshSeat, Rt};
 use crate::storage::{Storage, StorageLimits};
 use partitions::Partitions;
+use producers::ProducerIds;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -65,6 +67,7 @@ struct Inner {
     image: RefCell<Option<Image>>,
     partitions: Partitions,
     watches: Watches,
+    producer_ids: ProducerIds,
     memory: Memory,
     storage: Storage,
     write_budget: Budget,
@@ -126,6 +129,7 @@ impl Shard {
             image: RefCell::new(None),
             partitions: Partitions::default(),
             watches: Watches::default(),
+            producer_ids: ProducerIds::default(),
             memory: Memory::new(
                 sizes.request_bytes,
                 sizes.response_bytes,

@@ -7,7 +7,7 @@
 //!
 //! Why nothing half-done is seen: until the last write of an append completed, all
 //! that changes is local to it (and the file beyond LEO). Then [`publish`] moves
-//! segments, indexes, cache, tail and LEO in one stretch without an `.await`. If a
+//! segments, indexes, producers, cache, tail and LEO in one stretch without an `.await`. If a
 //! write fails, or the append is dropped half-way, the log is fenced: what lies beyond
 //! LEO is unknown, and only a load from disk may sort that out.
 //!
@@ -19,7 +19,7 @@
 use super::batch;
 use super::cache::{BatchRun, RunBatch};
 use super::log::LogShared;
-use super::segment::{file_name, Extent, IndexEntry, Segment, SegmentPhase};
+use super::segment::{file_name, Extent, IndexEntry, Segment};
 use super::{AppendError, Log, LogBatch};
 use crate::runtime::{IoError, OpenMode, SharedBuf, BLOCK_BYTES};
 use std::rc::Rc;
@@ -212,18 +212,28 @@ impl LogShared {
     /// Makes an append visible. No `.await` in here.
     fn publish(&self, batches: &[LogBatch], written: Vec<Written>) {
         let mut state = self.state.borrow_mut();
+        let now_ms = self.storage.rt().wall_clock_ms();
         let mut rest = batches;
         for write in written {
             let (now, later) = rest.split_at(write.batch_count);
             rest = later;
             if write.created {
                 let last = state.segments.len() - 1;
-                state.segments[last].set_phase(SegmentPhase::Rolled);
+                state.segments[last].roll(state.producers.clone());
                 state.segments.push(write.segment.clone());
             }
             write.segment.publish(write.extent, &write.index_entries);
             for batch in now {
                 state.epochs.assign(batch.leader_epoch, batch.base_offset);
+                if let Some(producer) = &batch.producer {
+                    state.producers.append(
+                        producer,
+                        batch.base_offset,
+                        batch.last_offset,
+                        batch.max_timestamp,
+                        now_ms,
+                    );
+                }
             }
             self.storage.0.cache.insert_written(self.id, write.run(now));
         }

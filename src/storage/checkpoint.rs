@@ -7,8 +7,9 @@
 //! between, or several checkpoints before it, do no harm: a load starts from the newest
 //! snapshot. Should that one turn out damaged, the few kept before it take its place.
 //!
-//! A checkpoint runs beside appends: it works on a copy of the index entries below
-//! the flushed offset it took. It excludes sealing by `side_files`, because both write
+//! A checkpoint runs beside appends: it notes LEO and the producers together, flushes,
+//! and then works on a copy of the index entries below that LEO; so the snapshot at a
+//! point is the state as of that point. It excludes sealing by `side_files`, because both write
 //! the same index files.
 //!
 //! What it is not: it does not write the data directory's checkpoint files.
@@ -16,6 +17,7 @@
 use super::leader_epochs::LEADER_EPOCH_FILE;
 use super::log::{LogShared, SealTask};
 use super::producer_snapshot;
+use super::producer_state::ProducerStates;
 use super::segment::{Segment, SegmentPhase};
 use super::{CheckpointError, Log};
 use crate::runtime::{IoError, IoErrorKind, SyncSite};
@@ -26,7 +28,12 @@ impl Log {
     /// may be recorded now.
     pub async fn checkpoint(&self) -> Result<i64, CheckpointError> {
         let log = &*self.0;
-        let (point, holder, _guards) = loop {
+        let (point, producers, holder, _guards) = loop {
+            let (point, producers, truncations) = {
+                let state = log.state.borrow();
+                let producers = state.producers.clone();
+                (state.end_offset, producers, state.truncations)
+            };
             self.flush_and_cut().await?;
             let io = log
                 .gate
@@ -38,22 +45,27 @@ impl Log {
             if let Some(fence) = &state.flush_fence {
                 return Err(fence.error().clone().into());
             }
-            let point = state.flushed_offset;
             // A snapshot at the end of a segment says that the segment is exact. One that
-            // rolled just now is not: cut it first.
-            if state.rolled_below(point) {
+            // rolled just now is not: cut it first. And a log that was cut meanwhile may
+            // hold other batches below the point.
+            if state.rolled_below(point) || state.truncations != truncations {
                 continue;
             }
             let mut newest_first = state.segments.iter().rev();
             let holder = newest_first.find(|s| s.base_offset < point).cloned();
-            break (point, holder, (io, side_files));
+            break (point, producers, holder, (io, side_files));
         };
         log.durable(log.seal().await)?;
         log.seal_task.set(SealTask::Idle);
         if let Some(segment) = holder.filter(|s| s.phase() != SegmentPhase::Sealed) {
             log.durable(log.write_indexes(&segment, point).await)?;
         }
-        log.durable(log.write_checkpoint_at(point).await)
+        let sealed_to = log.state.borrow().recovery_point;
+        if sealed_to > point {
+            // A segment was sealed meanwhile; its snapshot proves more.
+            return Ok(sealed_to);
+        }
+        log.durable(log.write_checkpoint_at(point, &producers).await)
     }
 
     /// Stops the log cleanly: refuses new work, waits for I/O in flight, flushes, cuts
@@ -132,14 +144,21 @@ impl LogShared {
         file.sync_data(SyncSite::SegmentSeal).await?;
         active.complete_time_index();
         self.write_indexes(&active, i64::MAX).await?;
-        let end_offset = self.state.borrow().end_offset;
-        Ok(self.write_checkpoint_at(end_offset).await?)
+        let (end_offset, producers) = {
+            let state = self.state.borrow();
+            (state.end_offset, state.producers.clone())
+        };
+        Ok(self.write_checkpoint_at(end_offset, &producers).await?)
     }
 
     /// Epochs and snapshot at `point`; then the recovery point moves. The caller has
     /// written the indexes.
-    async fn write_checkpoint_at(&self, point: i64) -> Result<i64, IoError> {
-        self.write_proof(point).await?;
+    async fn write_checkpoint_at(
+        &self,
+        point: i64,
+        producers: &ProducerStates,
+    ) -> Result<i64, IoError> {
+        self.write_proof(point, producers).await?;
         {
             let mut state = self.state.borrow_mut();
             state.recovery_point = state.recovery_point.max(point);
@@ -149,10 +168,14 @@ impl LogShared {
     }
 
     /// Writes the leader epochs, makes them and the names of indexes that were written
-    /// durable, and only then writes the producer snapshot at `point` (empty: no
-    /// producer state is kept yet). The snapshot proves to a load that everything below
+    /// durable, and only then writes the snapshot of the producers as of `point`. The
+    /// snapshot proves to a load that everything below
     /// it is durable and needs no scan, epochs included; so it comes last.
-    pub(super) async fn write_proof(&self, point: i64) -> Result<(), IoError> {
+    pub(super) async fn write_proof(
+        &self,
+        point: i64,
+        producers: &ProducerStates,
+    ) -> Result<(), IoError> {
         let epochs = self.state.borrow().epochs.encode();
         self.dir
             .replace_small(LEADER_EPOCH_FILE, epochs, SyncSite::EpochCheckpoint)
@@ -161,7 +184,7 @@ impl LogShared {
         self.dir
             .replace_small(
                 &producer_snapshot::file_name(point),
-                producer_snapshot::encode(&[]),
+                producer_snapshot::encode(&producers.entries()),
                 SyncSite::ProducerSnapshot,
             )
             .await?;

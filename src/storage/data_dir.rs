@@ -267,7 +267,7 @@ impl MetaProperties {
     }
 
     /// Reads the file's content; the error says what is wrong with it.
-    fn parse(bytes: &[u8]) -> Result<MetaProperties, String> {
+    pub fn parse(bytes: &[u8]) -> Result<MetaProperties, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
         let value = |key: &str| {
             text.lines()

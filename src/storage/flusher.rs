@@ -265,8 +265,11 @@ impl LogShared {
         for segment in cut {
             let end = segment.next_offset();
             self.write_indexes(&segment, i64::MAX).await?;
-            self.write_proof(end).await?;
-            segment.set_phase(SegmentPhase::Sealed);
+            let producers = segment
+                .producers()
+                .expect("kept until the segment is sealed");
+            self.write_proof(end, &producers).await?;
+            segment.seal();
             self.storage.0.open_segments.used(&segment);
             let mut state = self.state.borrow_mut();
             state.recovery_point = state.recovery_point.max(end);

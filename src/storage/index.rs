@@ -153,6 +153,7 @@ impl OffsetIndex {
             }
             entries.push(next);
         }
+        no_overflow(base_offset, entries.last().map(|last| last.relative))?;
         Ok(OffsetIndex {
             base_offset,
             entries,
@@ -289,6 +290,7 @@ impl TimeIndex {
             }
             entries.push(next);
         }
+        no_overflow(base_offset, entries.last().map(|last| last.relative))?;
         Ok(TimeIndex {
             base_offset,
             entries,
@@ -338,6 +340,12 @@ fn relative(base_offset: i64, offset: i64) -> u32 {
         "offset {offset} does not fit a segment with base offset {base_offset}"
     );
     relative as u32
+}
+
+/// Offsets are added to the base when they are looked up; no log reaches the last of all.
+fn no_overflow(base_offset: i64, relative_max: Option<u32>) -> Result<(), IndexError> {
+    let last = base_offset.checked_add(i64::from(relative_max.unwrap_or(0)));
+    last.map(|_| ()).ok_or(IndexError::BeyondSegment)
 }
 
 fn whole_entries(bytes: &[u8], entry_bytes: usize) -> Result<(), IndexError> {

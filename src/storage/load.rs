@@ -14,6 +14,7 @@ use super::index_files::open_indexes;
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log::{LoadedLog, LoadedSegment};
 use super::log_files::{damaged, file_name, LogFiles, LOG};
+use super::producer_replay::producers_at;
 use super::recover::{remove_beyond, Recovery, RecoveryStart, ScannedSegment};
 use super::segment::MAX_TIMESTAMP_UNKNOWN;
 use super::segment_ends::check_ends;
@@ -135,7 +136,9 @@ impl Load<'_> {
             }
             (false, false) => {
                 let point = self.mode.recovery_point;
-                let start = RecoveryStart::find(self.dir, &self.files, point).await?;
+                let now_ms = self.storage.rt().wall_clock_ms();
+                let found = RecoveryStart::find(self.dir, &self.files, point, now_ms);
+                let (start, producers) = found.await?;
                 // Before anything is changed: a damaged log is left as it is.
                 check_ends(self.storage.rt(), self.dir, &self.files, start.segment).await?;
                 // Recovery reads the epochs of what it scans; unless that is all, the rest
@@ -149,6 +152,7 @@ impl Load<'_> {
                     index_interval_bytes: self.config.index_interval_bytes,
                     files: std::mem::take(&mut self.files),
                     report: self.report,
+                    producers,
                 };
                 let scanned = recovery.run(start, &mut self.epochs).await?;
                 self.files = recovery.files;
@@ -210,10 +214,14 @@ impl Load<'_> {
                 self.epochs.assign(*epoch, *offset);
             }
         }
+        let end = scan.next_offset;
+        let producers = producers_at(rt, self.dir, &self.files, end).await?;
+        self.report.scanned_bytes += producers.scanned_bytes;
         Ok(ScannedSegment {
             base_offset: base,
             file,
             scan,
+            producers: producers.states,
         })
     }
 
@@ -261,6 +269,7 @@ impl Load<'_> {
             base_offset,
             file,
             scan,
+            producers,
         } = scanned.pop().expect("at least one segment");
         let block = scan.len - scan.len % BLOCK_BYTES as u64;
         let tail = file.read_at(block, (scan.len - block) as usize).await?;
@@ -295,6 +304,7 @@ impl Load<'_> {
             segments,
             tail: tail.to_vec(),
             epochs: self.epochs,
+            producers,
         }))
     }
 }

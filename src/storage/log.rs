@@ -19,6 +19,7 @@ use super::cache::Cache;
 use super::flusher::{FlushFence, FlushTurn, Flusher};
 use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
+use super::producer_state::{BatchProducer, ProducerStates};
 use super::read::ReadAhead;
 use super::segment::{file_name, OpenSegments, Segment};
 use super::LoadError;
@@ -103,6 +104,8 @@ pub struct LogBatch {
     pub first_timestamp: i64,
     /// Its largest timestamp, milliseconds; -1 if it has none.
     pub max_timestamp: i64,
+    /// The idempotent producer that made it, if one did.
+    pub producer: Option<BatchProducer>,
 }
 
 /// One partition's log. Cheap to clone; all clones are the same log.
@@ -147,6 +150,10 @@ pub(super) struct LogState {
     pub(super) closing: bool,
     pub(super) flush_turn: FlushTurn,
     pub(super) epochs: LeaderEpochs,
+    /// The producers as of `end_offset`.
+    pub(super) producers: ProducerStates,
+    /// How often the log was cut: what was noted of its end before may not hold.
+    pub(super) truncations: u64,
 }
 
 /// The task that seals in the background.
@@ -174,6 +181,8 @@ pub(super) struct LoadedLog {
     /// The bytes of the last segment from its last block boundary to its end.
     pub(super) tail: Vec<u8>,
     pub(super) epochs: LeaderEpochs,
+    /// The producers as of the end.
+    pub(super) producers: ProducerStates,
 }
 
 /// One segment as a load found it.
@@ -253,6 +262,7 @@ impl Log {
             }],
             tail: Vec::new(),
             epochs: LeaderEpochs::new(),
+            producers: ProducerStates::default(),
         }))
     }
 
@@ -267,6 +277,7 @@ impl Log {
             segments,
             tail,
             epochs,
+            producers,
         } = loaded;
         let now_ms = storage.rt().wall_clock_ms();
         let last = segments.len().checked_sub(1).expect("a log has a segment");
@@ -304,6 +315,8 @@ impl Log {
                 closing: false,
                 flush_turn: FlushTurn::Idle,
                 epochs,
+                producers,
+                truncations: 0,
             }),
             append_busy: Cell::new(false),
             write_lost: Cell::new(false),
@@ -380,6 +393,17 @@ impl Log {
     /// found again by recovery even before.
     pub fn assign_epoch(&self, epoch: i32, start_offset: i64) {
         self.0.state.borrow_mut().epochs.assign(epoch, start_offset);
+    }
+
+    /// The idempotent producers as of LEO. Costs nothing.
+    pub fn producers(&self) -> ProducerStates {
+        self.0.state.borrow().producers.clone()
+    }
+
+    /// Forgets inactive producers (see [`ProducerStates::expire`]). Returns how many.
+    pub fn expire_producers(&self, now_ms: i64, expiration_ms: i64) -> usize {
+        let mut state = self.0.state.borrow_mut();
+        state.producers.expire(now_ms, expiration_ms)
     }
 
     /// Ends the log's use before its directory is removed: refuses new work, waits

@@ -4,8 +4,9 @@
 //! Everything here may be repeated after a crash at any point: files are removed or
 //! renamed only when what replaces them is durable.
 
+use super::producer_snapshot::{self, ProducerEntry};
 use super::scan::{BatchScanner, ScanStep};
-use super::{producer_snapshot, LoadError};
+use super::LoadError;
 use crate::runtime::{Dir, IoErrorKind, OpenMode, Rt, SyncSite};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -173,9 +174,19 @@ impl LogFiles {
 
     /// The greatest offset with a snapshot that decodes.
     pub(super) async fn newest_proof(&self, dir: &Dir) -> Result<Option<i64>, LoadError> {
-        for offset in self.snapshots.iter().rev() {
-            if self.proves_flushed(dir, *offset).await? {
-                return Ok(Some(*offset));
+        let newest = self.newest_snapshot(dir, i64::MAX).await?;
+        Ok(newest.map(|(offset, _)| offset))
+    }
+
+    /// The newest snapshot that decodes, up to the one at `offset_max`.
+    pub(super) async fn newest_snapshot(
+        &self,
+        dir: &Dir,
+        offset_max: i64,
+    ) -> Result<Option<(i64, Vec<ProducerEntry>)>, LoadError> {
+        for offset in self.snapshots.range(..=offset_max).rev() {
+            if let Some(entries) = read_snapshot(dir, *offset).await? {
+                return Ok(Some((*offset, entries)));
             }
         }
         Ok(None)
@@ -184,17 +195,19 @@ impl LogFiles {
     /// Whether a snapshot up to `offset` is there and decodes: everything below was
     /// durable when it was written.
     pub(super) async fn proves_flushed(&self, dir: &Dir, offset: i64) -> Result<bool, LoadError> {
-        if !self.snapshots.contains(&offset) {
-            return Ok(false);
-        }
-        let name = producer_snapshot::file_name(offset);
-        let bytes = dir.read_small(&name, SNAPSHOT_BYTES_MAX).await?;
-        match producer_snapshot::decode(&bytes) {
-            Ok(_) => Ok(true),
-            Err(error) => {
-                tracing::warn!("{}/{name} is not used: {error}", dir.path().display());
-                Ok(false)
-            }
+        Ok(self.snapshots.contains(&offset) && read_snapshot(dir, offset).await?.is_some())
+    }
+}
+
+/// Reads the snapshot at `offset`; `None` if it does not decode.
+async fn read_snapshot(dir: &Dir, offset: i64) -> Result<Option<Vec<ProducerEntry>>, LoadError> {
+    let name = producer_snapshot::file_name(offset);
+    let bytes = dir.read_small(&name, SNAPSHOT_BYTES_MAX).await?;
+    match producer_snapshot::decode(&bytes) {
+        Ok(entries) => Ok(Some(entries)),
+        Err(error) => {
+            tracing::warn!("{}/{name} is not used: {error}", dir.path().display());
+            Ok(None)
         }
     }
 }

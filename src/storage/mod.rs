@@ -28,7 +28,9 @@ mod log_files;
 #[cfg(test)]
 mod log_tests;
 pub mod partition_dir;
+mod producer_replay;
 pub mod producer_snapshot;
+mod producer_state;
 mod read;
 mod recover;
 #[cfg(test)]
@@ -47,6 +49,10 @@ pub use error::{AppendError, CheckpointError, FlushError, LoadError, ReadError, 
 pub use load::{LoadMode, LoadReport};
 pub use log::{Log, LogBatch, LogConfig, Storage, StorageLimits};
 pub use partition_dir::PartitionName;
+pub use producer_state::{
+    BatchProducer, Check as ProducerCheck, ProducedBatch, ProducerInfo, ProducerStates,
+    PRODUCERS_MAX,
+};
 pub use read::ReadSlices;
 pub use retire::RetireError;
 pub use timestamps::TimestampOffset;

@@ -121,7 +121,8 @@ pub async fn finish_delete(
     Ok(data_dir.sync(SyncSite::PartitionRemove).await?)
 }
 
-fn parse_metadata(bytes: &[u8]) -> Result<Uuid, String> {
+/// Reads the content of `partition.metadata`: the topic's id. The error says what is wrong with it.
+pub fn parse_metadata(bytes: &[u8]) -> Result<Uuid, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let mut lines = text.lines();
     let mut value = |key: &str| {

@@ -24,6 +24,8 @@ use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log_files::{
     damaged, file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
 };
+use super::producer_replay::ProducerReplay;
+use super::producer_state::ProducerStates;
 use super::scan::{scan_segment, ScanStart, SegmentScan};
 use super::{producer_snapshot, LoadError, LoadReport};
 use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite};
@@ -43,6 +45,8 @@ pub(super) struct ScannedSegment {
     pub(super) base_offset: i64,
     pub(super) file: File,
     pub(super) scan: SegmentScan,
+    /// The producers as of its end.
+    pub(super) producers: ProducerStates,
 }
 
 impl ScannedSegment {
@@ -52,6 +56,7 @@ impl ScannedSegment {
             base_offset,
             file,
             scan: SegmentScan::empty(base_offset),
+            producers: ProducerStates::default(),
         }
     }
 
@@ -69,6 +74,8 @@ pub(super) struct Recovery<'a> {
     pub(super) index_interval_bytes: u32,
     pub(super) files: LogFiles,
     pub(super) report: LoadReport,
+    /// The producers, as far as the log was scanned.
+    pub(super) producers: ProducerReplay,
 }
 
 /// How a segment's scan ended, and what that means.
@@ -82,15 +89,28 @@ enum Verdict {
 }
 
 impl RecoveryStart {
-    /// Begins where the newest snapshot that decodes says, or at the log's first offset.
-    /// `recovery_point` is the checkpoint's word. There is at least one segment.
+    /// Begins where the newest snapshot that decodes says, with the producers that it
+    /// holds, or at the log's first offset. `recovery_point` is the checkpoint's word.
+    /// There is at least one segment.
     pub(super) async fn find(
         dir: &Dir,
         files: &LogFiles,
         recovery_point: Option<i64>,
-    ) -> Result<RecoveryStart, LoadError> {
+        now_ms: i64,
+    ) -> Result<(RecoveryStart, ProducerReplay), LoadError> {
         let first = *files.segments.keys().next().expect("a segment");
-        let proven = files.newest_proof(dir).await?.unwrap_or(first).max(first);
+        let newest = files.newest_snapshot(dir, i64::MAX).await?;
+        let (proven, producers) = match newest {
+            Some((offset, entries)) => {
+                let states = ProducerStates::of_entries(&entries, now_ms);
+                (offset, ProducerReplay::new(states, offset, now_ms))
+            }
+            None => {
+                let none = ProducerStates::default();
+                (first, ProducerReplay::new(none, first, now_ms))
+            }
+        };
+        let proven = proven.max(first);
         if let Some(point) = recovery_point.filter(|point| *point > proven) {
             tracing::info!(
                 "the recovery point {point} of {} has no snapshot; recovering from {proven}",
@@ -101,7 +121,7 @@ impl RecoveryStart {
         // that rolled, but not that it was cut to its length.
         let holder = files.segments.range(..proven).next_back();
         let segment = holder.map_or(first, |(base, _)| *base);
-        Ok(RecoveryStart { proven, segment })
+        Ok((RecoveryStart { proven, segment }, producers))
     }
 }
 
@@ -164,7 +184,9 @@ impl Recovery<'_> {
             ScanStart::segment_start(base)
         };
         let interval = self.index_interval_bytes;
-        let scan = scan_segment(self.rt, &file, base, size, from, interval, epoch_min).await?;
+        let from = from.with_producers(std::mem::take(&mut self.producers));
+        let mut scan = scan_segment(self.rt, &file, base, size, from, interval, epoch_min).await?;
+        self.producers = scan.producers.take().expect("the scan keeps the producers");
         if scan.prefix_refused {
             self.rebuilding(base, "an entry points at no such batch");
         }
@@ -173,6 +195,7 @@ impl Recovery<'_> {
             base_offset: base,
             file,
             scan,
+            producers: self.producers.states().clone(),
         })
     }
 
@@ -300,7 +323,7 @@ impl Recovery<'_> {
                 .await?;
             self.dir.sync(SyncSite::PartitionDir).await?;
             let name = producer_snapshot::file_name(next);
-            let content = producer_snapshot::encode(&[]);
+            let content = producer_snapshot::encode(&segment.producers.entries());
             self.dir
                 .replace_small(&name, content, SyncSite::ProducerSnapshot)
                 .await?;

@@ -9,6 +9,7 @@
 
 use super::batch::{BatchHeader, HEADER_BYTES};
 use super::index::{OffsetIndex, TimeIndex};
+use super::producer_replay::ProducerReplay;
 use crate::protocol::batch::BatchHeader as ProtocolHeader;
 use crate::runtime::{File, IoError, Rt};
 use bytes::Bytes;
@@ -151,6 +152,7 @@ impl<'a> BatchScanner<'a> {
 pub(super) struct ScanStart {
     index: OffsetIndex,
     time_index: TimeIndex,
+    producers: Option<ProducerReplay>,
 }
 
 /// How a segment was scanned, and what it holds.
@@ -176,6 +178,8 @@ pub(super) struct SegmentScan {
     pub(super) scanned_bytes: u64,
     /// The kept index entry pointed at no such batch, so all was scanned.
     pub(super) prefix_refused: bool,
+    /// The producers as of its end, if the scan was to keep them.
+    pub(super) producers: Option<ProducerReplay>,
 }
 
 impl SegmentScan {
@@ -199,6 +203,15 @@ impl ScanStart {
         ScanStart {
             index: OffsetIndex::new(base_offset),
             time_index: TimeIndex::new(base_offset),
+            producers: None,
+        }
+    }
+
+    /// The same, following the producers of the batches too.
+    pub(super) fn with_producers(self, producers: ProducerReplay) -> ScanStart {
+        ScanStart {
+            producers: Some(producers),
+            ..self
         }
     }
 
@@ -214,7 +227,11 @@ impl ScanStart {
             Some((last, _)) => time_index.truncate_to(last + 1),
             None => time_index = TimeIndex::new(time_index.base_offset()),
         }
-        ScanStart { index, time_index }
+        ScanStart {
+            index,
+            time_index,
+            producers: None,
+        }
     }
 }
 
@@ -226,12 +243,13 @@ pub(super) async fn scan_segment(
     file: &File,
     base_offset: i64,
     size: u64,
-    start: ScanStart,
+    mut start: ScanStart,
     index_interval_bytes: u32,
     epoch_min: i32,
 ) -> Result<SegmentScan, IoError> {
-    let whole = ScanStart::segment_start(base_offset);
+    let mut whole = ScanStart::segment_start(base_offset);
     let Some((entry_offset, position)) = start.index.last() else {
+        whole.producers = start.producers;
         return Builder::new(whole, index_interval_bytes, epoch_min)
             .run(rt, file, 0, base_offset, size)
             .await;
@@ -254,6 +272,7 @@ pub(super) async fn scan_segment(
             return builder.run(rt, file, position, from, size).await;
         }
     }
+    whole.producers = start.producers.take();
     let mut scan = Builder::new(whole, index_interval_bytes, epoch_min)
         .run(rt, file, 0, base_offset, size)
         .await?;
@@ -280,7 +299,11 @@ struct Builder {
 
 impl Builder {
     fn new(start: ScanStart, index_interval_bytes: u32, epoch_min: i32) -> Builder {
-        let ScanStart { index, time_index } = start;
+        let ScanStart {
+            index,
+            time_index,
+            producers,
+        } = start;
         Builder {
             scan: SegmentScan {
                 len: 0,
@@ -293,6 +316,7 @@ impl Builder {
                 bad: None,
                 scanned_bytes: 0,
                 prefix_refused: false,
+                producers,
             },
             index_interval_bytes: u64::from(index_interval_bytes),
             bytes_since_index: 0,
@@ -362,6 +386,9 @@ impl Builder {
     fn add(&mut self, batch: &ScannedBatch) {
         let header = &batch.header;
         let scan = &mut self.scan;
+        if let Some(producers) = &mut scan.producers {
+            producers.add(batch);
+        }
         if header.leader_epoch > self.epoch || scan.epochs.is_empty() {
             self.epoch = header.leader_epoch;
             scan.epochs.push((header.leader_epoch, header.base_offset));

@@ -12,6 +12,7 @@
 
 use super::index::{OffsetIndex, TimeIndex};
 use super::log::LoadedSegment;
+use super::producer_state::ProducerStates;
 use super::{LogBatch, LogConfig};
 use crate::runtime::File;
 use std::cell::{Cell, RefCell};
@@ -32,6 +33,8 @@ struct SegmentState {
     allocated: u64,
     phase: SegmentPhase,
     open: Option<OpenFile>,
+    /// The producers as of its end, from the roll until it is sealed.
+    producers: Option<ProducerStates>,
 }
 
 /// An open file with its indexes.
@@ -98,6 +101,7 @@ impl Segment {
                     index: OffsetIndex::new(base_offset),
                     time_index: TimeIndex::new(base_offset),
                 }),
+                producers: None,
             }),
             used: Cell::new(0),
         }
@@ -145,6 +149,7 @@ impl Segment {
                     SegmentPhase::Sealed
                 },
                 open,
+                producers: None,
             }),
             used: Cell::new(0),
         }
@@ -179,6 +184,25 @@ impl Segment {
 
     pub(super) fn set_phase(&self, phase: SegmentPhase) {
         self.state.borrow_mut().phase = phase;
+    }
+
+    /// Completes it; `producers` is the state as of its end.
+    pub(super) fn roll(&self, producers: ProducerStates) {
+        let mut state = self.state.borrow_mut();
+        state.phase = SegmentPhase::Rolled;
+        state.producers = Some(producers);
+    }
+
+    /// The producers as of its end, while it is complete and not sealed.
+    pub(super) fn producers(&self) -> Option<ProducerStates> {
+        self.state.borrow().producers.clone()
+    }
+
+    /// Its indexes are durable, and so is the snapshot of the producers at its end.
+    pub(super) fn seal(&self) {
+        let mut state = self.state.borrow_mut();
+        state.phase = SegmentPhase::Sealed;
+        state.producers = None;
     }
 
     /// Bytes that its file is known to reach, with what is reserved.

@@ -4,7 +4,8 @@
 //! durable first, so that nothing but the cut is left to chance. Then, each step
 //! durable before the next: snapshots beyond the new end go (from then on no recovery
 //! point beyond it counts, whatever the data directory's checkpoint says), later
-//! segments go, the file is cut, indexes and epochs follow. A crash in between leaves
+//! segments go, the file is cut, indexes and epochs
+//! follow, and the producers are found again from the newest snapshot that is left. A crash in between leaves
 //! a log that ends somewhere between the new and the old end without a gap, which the
 //! owner then truncates again.
 //!
@@ -15,6 +16,7 @@ use super::index_files::write_indexes;
 use super::leader_epochs::LEADER_EPOCH_FILE;
 use super::log::{LoadedSegment, LogShared};
 use super::log_files::{file_name, LogFiles, LOG};
+use super::producer_replay::producers_at;
 use super::recover::remove_beyond;
 use super::scan::{scan_segment, ScanStart};
 use super::segment::Segment;
@@ -100,6 +102,8 @@ impl LogShared {
             .await?;
         self.dir.sync(SyncSite::PartitionDir).await?;
 
+        let producers = producers_at(rt, &self.dir, &files, end).await?;
+
         let block = len - len % BLOCK_BYTES as u64;
         let tail = file.read_at(block, (len - block) as usize).await?;
         let active = LoadedSegment {
@@ -117,6 +121,7 @@ impl LogShared {
         state.segments.truncate(keep);
         state.segments.push(active);
         state.tail = tail.to_vec();
+        state.producers = producers.states;
         Ok(end)
     }
 
@@ -128,6 +133,7 @@ impl LogShared {
             .segments
             .partition_point(|s| s.base_offset <= segment.base_offset);
         state.segments.truncate(keep);
+        state.truncations += 1;
         state.end_offset = end;
         state.flushed_offset = end;
         state.recovery_point = state.recovery_point.min(end);

@@ -7,7 +7,9 @@ mod files;
 
 mod bad_input;
 mod client;
+mod describe;
 mod fetch_sessions;
+mod idempotence;
 mod lifecycle;
 mod offsets;
 mod recovery;

@@ -5,6 +5,7 @@ mod durability;
 mod faults;
 mod lists;
 mod model;
+mod producers;
 mod reads;
 mod stopping;
 mod validation;

@@ -194,17 +194,6 @@ fn compressed_batches_are_read_through_and_kept_as_they_came() {
 }
 
 #[test]
-fn a_batch_of_an_idempotent_producer_is_taken_as_plain() {
-    let bed = Bed::new(1);
-    let partition = bed.create(config(FlushOnAck::All));
-    bed.run(async {
-        let records = built(|b| b.producer(9, 0, 0), &[NOW_MS]);
-        let ticket = produce(&partition, records, Acks::All);
-        ticket.done.await.expect("taken");
-    });
-}
-
-#[test]
 fn a_wrong_largest_timestamp_is_corrected() {
     let bed = Bed::new(1);
     let partition = bed.create(config(FlushOnAck::All));

@@ -66,6 +66,7 @@ pub(in crate::storage) fn batch(
         leader_epoch: 3,
         first_timestamp: timestamp,
         max_timestamp: timestamp,
+        producer: None,
     }
 }
 

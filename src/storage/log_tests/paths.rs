@@ -293,6 +293,7 @@ fn offsets_are_found_by_timestamp_up_to_the_bound() {
                 leader_epoch: 7,
                 first_timestamp: three[0],
                 max_timestamp: *three.iter().max().unwrap(),
+                producer: None,
             };
             log.append(&[batch]).await.unwrap();
         }

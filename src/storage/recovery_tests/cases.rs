@@ -34,6 +34,7 @@ pub(super) fn batch(offset: i64) -> LogBatch {
         leader_epoch: 0,
         first_timestamp: timestamp,
         max_timestamp: timestamp,
+        producer: None,
     }
 }
 

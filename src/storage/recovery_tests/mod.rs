@@ -3,5 +3,6 @@
 mod cases;
 mod losses;
 mod power_cut;
+mod producers;
 mod scenario;
 mod sites;

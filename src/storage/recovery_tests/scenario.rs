@@ -6,7 +6,7 @@
 //! acknowledged in it. Any breach is an `Err` with a sentence, so that a test can ask
 //! whether a breach is noticed where one is provoked.
 
-use crate::protocol::batch::BatchBuilder;
+use super::producers;
 use crate::runtime::sim::{SimNode, World};
 use crate::runtime::{Queue, Rt, SyncSite};
 use crate::storage::leader_epochs::LeaderEpochs;
@@ -369,6 +369,7 @@ async fn check_content(log: &Log, model: &Rc<RefCell<Model>>, bytes_max: usize) 
         let below = |b: &&LogBatch| b.last_offset < end;
         model.batches.iter().take_while(below).cloned().collect()
     };
+    producers::check(&log.producers(), &expected)?;
     let mut at = 0;
     let mut found: Vec<u8> = Vec::new();
     while at < end {
@@ -500,6 +501,7 @@ async fn truncate(rt: &Rt, log: &Log, model: &Rc<RefCell<Model>>) -> Checked<()>
     model.batches.truncate(keep);
     model.epoch += 1;
     model.tally.cuts += 1;
+    producers::check(&log.producers(), &model.batches)?;
     match cut == end && log.end_offset() == end {
         true => Ok(()),
         false => Err(format!("cut at {cut}, expected {end}")),
@@ -557,7 +559,8 @@ impl Model {
         };
         self.unique += 1;
         let timestamp = 1_000 + self.unique * 10;
-        let mut builder = BatchBuilder::new();
+        let producer = producers::next_producer(&self.batches, records, |n| draw(rt, n));
+        let mut builder = producers::builder(&producer);
         for record in 0..records {
             let byte = (self.unique as u64 + record) as u8;
             let value = vec![byte; value_bytes as usize];
@@ -571,6 +574,7 @@ impl Model {
             leader_epoch: self.epoch,
             first_timestamp: timestamp,
             max_timestamp: timestamp,
+            producer,
         };
         assert!(batch.bytes.len() as u64 <= BATCH_BYTES_MAX);
         self.batches.push(batch.clone());
