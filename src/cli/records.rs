@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use crate::protocol::batch::{BatchError, BatchView, Record, RecordIter};
+use crate::protocol::batch::{BatchError, BatchView, Record, RecordIter, TimestampType};
 use crate::storage::inspect::BatchInfo;
 
 /// The most that the records of one batch may decompress to.
@@ -64,6 +64,8 @@ fn print_records(out: &mut impl Write, bytes: Vec<u8>) -> Result<io::Result<()>,
                     .wrapping_add(i64::from(record.offset_delta))
                     .rem_euclid(1 << 31),
             },
+            timestamp_type: header.attributes.timestamp_type(),
+            is_control: header.attributes.is_control(),
             record,
         };
         if let Err(error) = writeln!(out, "{line}") {
@@ -78,6 +80,8 @@ struct RecordLine<'a> {
     offset: i64,
     timestamp: i64,
     sequence: i64,
+    timestamp_type: TimestampType,
+    is_control: bool,
     record: Record<'a>,
 }
 
@@ -90,9 +94,13 @@ impl fmt::Display for RecordLine<'_> {
             ..
         } = self.record;
         let size = |bytes: Option<&[u8]>| bytes.map_or(-1, |bytes| bytes.len() as i64);
+        let timestamp = match self.timestamp_type {
+            TimestampType::CreateTime => "CreateTime",
+            TimestampType::LogAppendTime => "LogAppendTime",
+        };
         write!(
             f,
-            "| offset: {} CreateTime: {} ",
+            "| offset: {} {timestamp}: {} ",
             self.offset, self.timestamp
         )?;
         write!(f, "keySize: {} valueSize: {} ", size(key), size(value))?;
@@ -102,6 +110,20 @@ impl fmt::Display for RecordLine<'_> {
             write!(f, "{comma}{}", header.key.escape_ascii())?;
         }
         f.write_str("]")?;
+        if let Some(marker) = self
+            .is_control
+            .then(|| EndMarker::of(&self.record))
+            .flatten()
+        {
+            let EndMarker {
+                outcome,
+                coordinator_epoch,
+            } = marker;
+            return write!(
+                f,
+                " endTxnMarker: {outcome} coordinatorEpoch: {coordinator_epoch}"
+            );
+        }
         if let Some(key) = key {
             write!(f, " key: {}", key.escape_ascii())?;
         }
@@ -109,6 +131,30 @@ impl fmt::Display for RecordLine<'_> {
             write!(f, " payload: {}", value.escape_ascii())?;
         }
         Ok(())
+    }
+}
+
+/// The control record that ends a transaction.
+#[derive(Debug, PartialEq, Eq)]
+struct EndMarker {
+    outcome: &'static str,
+    coordinator_epoch: i32,
+}
+
+impl EndMarker {
+    /// Its key is a version and a type (i16 both), its value a version (i16) and the coordinator's epoch (i32). `None`
+    /// for any other control record.
+    fn of(record: &Record<'_>) -> Option<EndMarker> {
+        let outcome = match record.key?.get(2..4)? {
+            [0, 0] => "ABORT",
+            [0, 1] => "COMMIT",
+            _ => return None,
+        };
+        let epoch = record.value?.get(2..6)?.try_into().ok()?;
+        Some(EndMarker {
+            outcome,
+            coordinator_epoch: i32::from_be_bytes(epoch),
+        })
     }
 }
 
@@ -149,6 +195,34 @@ mod tests {
             lines.contains("sequence: 2147483647 ") && lines.contains("sequence: 0 "),
             "{lines}"
         );
+    }
+
+    #[test]
+    fn a_log_append_time_is_told_from_a_create_time() {
+        let mut builder = BatchBuilder::new().timestamp_type(TimestampType::LogAppendTime);
+        builder.push(5, None, None);
+        let lines = lines(builder.build().to_vec()).unwrap();
+        assert!(
+            lines.starts_with("| offset: 0 LogAppendTime: 5 "),
+            "{lines}"
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_transaction_is_printed_as_kafkas_tool_prints_it() {
+        let marker = |key: &[u8], value: &[u8]| {
+            let mut builder = BatchBuilder::new().control(true);
+            builder.push(0, Some(key), Some(value));
+            lines(builder.build().to_vec()).unwrap()
+        };
+        let epoch = [0, 0, 0, 0, 0, 7];
+        assert!(marker(&[0, 0, 0, 1], &epoch)
+            .ends_with("headerKeys: [] endTxnMarker: COMMIT coordinatorEpoch: 7\n"));
+        assert!(marker(&[0, 0, 0, 0], &epoch).contains(" endTxnMarker: ABORT "));
+        // Another kind, and what only claims to be one.
+        assert!(marker(&[0, 0, 0, 2], &epoch).contains(" payload: "));
+        assert!(marker(&[0, 0, 0, 1], &epoch[..5]).contains(" payload: "));
+        assert!(marker(&[0, 0, 0], &epoch).contains(" payload: "));
     }
 
     #[test]

@@ -37,6 +37,7 @@ calls! {
     FetchRequest => FetchResponse,
     ListOffsetsRequest => ListOffsetsResponse,
     MetadataRequest => MetadataResponse,
+    OffsetForLeaderEpochRequest => OffsetForLeaderEpochResponse,
     ProduceRequest => ProduceResponse,
     AlterConfigsRequest => AlterConfigsResponse,
     CreatePartitionsRequest => CreatePartitionsResponse,
@@ -47,7 +48,6 @@ calls! {
     DescribeTopicPartitionsRequest => DescribeTopicPartitionsResponse,
     IncrementalAlterConfigsRequest => IncrementalAlterConfigsResponse,
     InitProducerIdRequest => InitProducerIdResponse,
-    OffsetForLeaderEpochRequest => OffsetForLeaderEpochResponse,
 }
 
 /// How a connection behaves.

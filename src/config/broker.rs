@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::error::{ConfigError, Origin};
 use super::table::{find, Scope};
-use super::value::{list_entries, parse_bool, parse_host_counts, parse_int, HostPort};
+use super::value::{list_entries, parse_bool, parse_host_counts, parse_int, unit_ms, HostPort};
 use super::{FlushOnAck, MessageTimestampType, Sources, TopicCompression};
 
 /// The broker's settings, all of them checked.
@@ -54,6 +54,8 @@ pub struct BrokerConfig {
     pub log_retention_bytes: i64,
     /// `log.retention.check.interval.ms`.
     pub log_retention_check_interval_ms: u64,
+    /// `log.initial.task.delay.ms`.
+    pub log_initial_task_delay_ms: u64,
     /// `log.segment.delete.delay.ms`.
     pub log_segment_delete_delay_ms: u64,
     /// `log.flush.interval.messages`.
@@ -106,6 +108,19 @@ pub struct BrokerConfig {
     pub max_connection_creation_rate: u32,
     /// `connections.max.idle.ms`.
     pub connections_max_idle_ms: u64,
+    /// What was given as text, by name, for those who ask what the broker runs with.
+    pub given: Given,
+}
+
+/// The values that were given, by the settings' names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Given(BTreeMap<&'static str, String>);
+
+impl Given {
+    /// What was given for a setting.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
 }
 
 impl Default for BrokerConfig {
@@ -119,6 +134,14 @@ impl Default for BrokerConfig {
 }
 
 impl BrokerConfig {
+    /// A setting's value as text: what was given, or the default.
+    pub(super) fn text(&self, name: &str) -> &str {
+        match self.given.get(name) {
+            Some(value) => value,
+            None => row(name).default_text(),
+        }
+    }
+
     /// Builds the configuration from checked values; what is not given has the table's default.
     pub(super) fn from_values(
         given: &BTreeMap<&'static str, (String, Origin)>,
@@ -158,6 +181,7 @@ impl BrokerConfig {
             log_retention_ms: values.log_retention_ms()?,
             log_retention_bytes: values.int("log.retention.bytes")?,
             log_retention_check_interval_ms: values.int("log.retention.check.interval.ms")? as u64,
+            log_initial_task_delay_ms: values.int("log.initial.task.delay.ms")? as u64,
             log_segment_delete_delay_ms: values.int("log.segment.delete.delay.ms")? as u64,
             log_flush_interval_messages: values.int("log.flush.interval.messages")?,
             log_flush_interval_ms: values.log_flush_interval_ms()?,
@@ -191,6 +215,12 @@ impl BrokerConfig {
                 .host_counts("max.connections.per.ip.overrides")?,
             max_connection_creation_rate: values.int("max.connection.creation.rate")? as u32,
             connections_max_idle_ms: values.int("connections.max.idle.ms")? as u64,
+            given: Given(
+                given
+                    .iter()
+                    .map(|(name, (value, _))| (*name, value.clone()))
+                    .collect(),
+            ),
         })
     }
 }
@@ -285,41 +315,48 @@ impl<'a> Values<'a> {
         Ok(PathBuf::from(dir))
     }
 
+    /// The first of these settings of one meaning that has a value, and that in milliseconds. The last has a default.
+    /// -1 is the same in every unit.
+    fn first_ms(&self, names: &[&'static str]) -> Result<(&'static str, i64), ConfigError> {
+        let given = names.iter().find(|name| !self.text(name).is_empty());
+        let name = given.unwrap_or(&names[names.len() - 1]);
+        let count = self.int(name)?;
+        Ok((
+            name,
+            if count < 0 {
+                count
+            } else {
+                count * unit_ms(name)
+            },
+        ))
+    }
+
     fn log_roll_ms(&self) -> Result<i64, ConfigError> {
-        match self.text("log.roll.ms") {
-            "" => Ok(self.int("log.roll.hours")? * MS_PER_HOUR),
-            _ => self.int("log.roll.ms"),
-        }
+        Ok(self.first_ms(&["log.roll.ms", "log.roll.hours"])?.1)
     }
 
     fn log_roll_jitter_ms(&self) -> Result<i64, ConfigError> {
-        match self.text("log.roll.jitter.ms") {
-            "" => Ok(self.int("log.roll.jitter.hours")? * MS_PER_HOUR),
-            _ => self.int("log.roll.jitter.ms"),
-        }
+        let names = ["log.roll.jitter.ms", "log.roll.jitter.hours"];
+        Ok(self.first_ms(&names)?.1)
     }
 
     /// Kafka takes -1 in each of the three units for "forever", and refuses 0: it would delete what is still read.
     fn log_retention_ms(&self) -> Result<i64, ConfigError> {
-        let units = [
-            ("log.retention.ms", 1),
-            ("log.retention.minutes", MS_PER_MINUTE),
-            ("log.retention.hours", MS_PER_HOUR),
-        ];
-        let given = units.iter().find(|(name, _)| !self.text(name).is_empty());
-        let (name, unit_ms) = given.expect("log.retention.hours has a default and is never empty");
-        match self.int(name)? {
-            -1 => Ok(-1),
-            0 => Err(self.invalid(name, "must be at least 1, or -1 to keep records forever")),
-            count => Ok(count * unit_ms),
+        match self.first_ms(&[
+            "log.retention.ms",
+            "log.retention.minutes",
+            "log.retention.hours",
+        ])? {
+            (name, 0) => {
+                Err(self.invalid(name, "must be at least 1, or -1 to keep records forever"))
+            }
+            (_, retention_ms) => Ok(retention_ms),
         }
     }
 
     fn log_flush_interval_ms(&self) -> Result<i64, ConfigError> {
-        match self.text("log.flush.interval.ms") {
-            "" => self.int("log.flush.scheduler.interval.ms"),
-            _ => self.int("log.flush.interval.ms"),
-        }
+        let names = ["log.flush.interval.ms", "log.flush.scheduler.interval.ms"];
+        Ok(self.first_ms(&names)?.1)
     }
 
     /// Clients can connect to what they are told: never to the address of every interface.
@@ -346,6 +383,3 @@ fn row(name: &str) -> &'static super::Setting {
     find(Scope::Broker, name)
         .expect("each field's setting stands in the table; a test builds the defaults")
 }
-
-const MS_PER_MINUTE: i64 = 60_000;
-const MS_PER_HOUR: i64 = 3_600_000;

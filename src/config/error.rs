@@ -87,6 +87,16 @@ pub enum ConfigError {
     },
 }
 
+/// A name or value for a message: cut where it is long.
+pub(super) fn shown(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
+const SHOWN_CHARS_MAX: usize = 200;
+
 fn suggestion(nearest: &Option<&'static str>) -> String {
     match nearest {
         Some(name) => format!(" (did you mean '{name}'?)"),

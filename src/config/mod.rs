@@ -9,6 +9,7 @@
 
 mod broker;
 mod choices;
+mod describe;
 mod docs;
 mod error;
 mod properties;
@@ -22,8 +23,11 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use broker::BrokerConfig;
+pub use broker::{BrokerConfig, Given};
 pub use choices::{FlushOnAck, MessageTimestampType, TopicCompression};
+pub use describe::{
+    describe_broker, describe_topic, topic_default, ConfigSource, ConfigType, Described, Synonym,
+};
 pub use docs::markdown;
 pub use error::{ConfigError, Origin};
 pub use properties::{parse_properties, Property, PropertyError};

@@ -293,6 +293,12 @@ pub static SETTINGS: &[Setting] = &[
         "Time between two looks for segments that are past retention.",
     ),
     broker(
+        "log.initial.task.delay.ms",
+        int(0, i64::MAX),
+        "30000",
+        "Time from the start to the first look for segments that are past retention.",
+    ),
+    broker(
         "log.segment.delete.delay.ms",
         int(0, i64::MAX),
         "60000",

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::error::{ConfigError, Origin};
+use super::error::{shown, ConfigError, Origin};
 use super::properties::parse_properties;
 use super::rows::SETTINGS;
 use super::table::{find, nearest, Limit, Scope};
@@ -152,8 +152,8 @@ pub(super) fn check_pair(
     origin: &Origin,
 ) -> Result<Option<&'static str>, ConfigError> {
     let unsupported = |problem: String| ConfigError::Unsupported {
-        name: name.to_owned(),
-        value: value.to_owned(),
+        name: shown(name),
+        value: shown(value),
         problem,
         origin: origin.clone(),
     };
@@ -164,8 +164,8 @@ pub(super) fn check_pair(
             .kind
             .check(value)
             .map_err(|problem| ConfigError::Invalid {
-                name: name.to_owned(),
-                value: value.to_owned(),
+                name: shown(name),
+                value: shown(value),
                 problem,
                 origin: origin.clone(),
             })?;
@@ -192,7 +192,7 @@ pub(super) fn check_pair(
         Some(Unbuilt::Fixed { value, because }) => Err(only_accepted(value, because)),
         Some(Unbuilt::Refused { because }) => Err(unsupported(because.to_owned())),
         None => Err(ConfigError::Unknown {
-            name: name.to_owned(),
+            name: shown(name),
             nearest: nearest(scope, name),
             origin: origin.clone(),
         }),

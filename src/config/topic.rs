@@ -1,6 +1,6 @@
 //! What one topic runs with: the broker's defaults, overridden by the topic's own configuration.
 
-use super::error::{ConfigError, Origin};
+use super::error::{shown, ConfigError, Origin};
 use super::sources::check_pair;
 use super::table::Scope;
 use super::value::{list_entries, parse_int};
@@ -71,10 +71,16 @@ impl TopicConfig {
             let value = value.trim();
             let invalid = |problem| ConfigError::Invalid {
                 name: name.to_owned(),
-                value: value.to_owned(),
+                value: shown(value),
                 problem,
                 origin: Origin::Topic,
             };
+            if value.len() > VALUE_BYTES_MAX {
+                return Err(invalid(format!(
+                    "must be at most {VALUE_BYTES_MAX} bytes long, not {}",
+                    value.len()
+                )));
+            }
             check_pair(Scope::Topic, name, value, &Origin::Topic)?;
             config.set(name, value).map_err(invalid)?;
             lags.set(name, value).map_err(invalid)?;
@@ -205,3 +211,6 @@ impl CompactionLags {
         })
     }
 }
+
+/// The longest value of a topic's setting: what a string of the protocol's old versions can hold.
+const VALUE_BYTES_MAX: usize = 32_767;

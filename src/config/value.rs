@@ -66,6 +66,23 @@ impl Kind {
         }
     }
 
+    /// A value in the one way in which it is shown: a number without leading zeros, a list without spaces. What is
+    /// not a value of this kind is left as it is.
+    pub fn canonical(&self, text: &str) -> String {
+        let text = text.trim();
+        match self {
+            Kind::Bool => text.to_ascii_lowercase(),
+            Kind::Int { .. } | Kind::OptionalInt { .. } | Kind::IntOr { .. } => {
+                let number = text.parse::<i64>();
+                number.map_or_else(|_| text.to_owned(), |number| number.to_string())
+            }
+            Kind::Words(_) | Kind::ThrottledReplicas | Kind::HostCounts => {
+                list_entries(text).collect::<Vec<_>>().join(",")
+            }
+            Kind::Ratio | Kind::Choice(_) | Kind::Address | Kind::Directory => text.to_owned(),
+        }
+    }
+
     /// Whether two values of this kind mean the same; both have been checked.
     pub fn is_same(&self, a: &str, b: &str) -> bool {
         match self {
@@ -145,6 +162,15 @@ pub(super) fn parse_host_counts(text: &str) -> Result<Vec<(String, u32)>, String
                 .ok_or_else(|| format!("'{entry}' must be HOST:COUNT, for instance 10.0.0.1:100"))
         })
         .collect()
+}
+
+/// How many milliseconds the unit in a setting's name has; 1 for a name that ends in none.
+pub(super) fn unit_ms(name: &str) -> i64 {
+    match name.rsplit('.').next() {
+        Some("hours") => 3_600_000,
+        Some("minutes") => 60_000,
+        _ => 1,
+    }
 }
 
 /// Reads a number from 0 to 1.

@@ -10,8 +10,12 @@
 
 use super::journal::{Journal, JournalBatch, Mark};
 use super::options::{ControllerError, SnapshotInterval};
-use super::plan::{times_found, times_named, ConfigCheck, Limits, Plan};
-use super::request::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+use super::plan::{
+    times_altered, times_found, times_grown, times_named, ConfigRules, Limits, Plan,
+};
+use super::request::{
+    ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
+};
 use super::snapshot::SnapshotStore;
 use super::{Published, TopicAnswer};
 use crate::metadata::{records, Change, Delta, Image, TopicId};
@@ -20,6 +24,7 @@ use crate::runtime::local::{OneshotSender, Receiver};
 use crate::runtime::Rt;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// How many calls may wait; a caller past that waits to wait.
@@ -43,6 +48,16 @@ pub(super) enum Call {
         topics: Vec<TopicSelector>,
         reply: OneshotSender<TopicAnswer<(Uuid, String)>>,
     },
+    AlterConfigs {
+        alterations: Vec<ConfigsAlteration>,
+        validate_only: bool,
+        reply: OneshotSender<TopicAnswer<()>>,
+    },
+    CreatePartitions {
+        topics: Vec<MorePartitions>,
+        validate_only: bool,
+        reply: OneshotSender<TopicAnswer<()>>,
+    },
     ProducerIds {
         count: i32,
         reply: OneshotSender<Result<Range<i64>, ControllerFault>>,
@@ -62,6 +77,8 @@ enum Answer {
         TopicAnswer<(Uuid, String)>,
         OneshotSender<TopicAnswer<(Uuid, String)>>,
     ),
+    /// AlterConfigs or CreatePartitions.
+    Changed(TopicAnswer<()>, OneshotSender<TopicAnswer<()>>),
     ProducerIds(
         Result<Range<i64>, ControllerFault>,
         OneshotSender<Result<Range<i64>, ControllerFault>>,
@@ -74,7 +91,7 @@ pub(super) struct Committer {
     pub journal: Journal,
     pub snapshots: SnapshotStore,
     pub limits: Limits,
-    pub check_configs: Box<ConfigCheck>,
+    pub rules: Arc<dyn ConfigRules>,
     pub published: Rc<Published>,
     /// The offset that the last snapshot written or read goes up to, and the log's
     /// size when it was.
@@ -147,6 +164,22 @@ impl Committer {
                     let answer = self.delete(&mut group, &topics).await;
                     group.answers.push(Answer::Delete(answer, reply));
                 }
+                Call::AlterConfigs {
+                    alterations,
+                    validate_only,
+                    reply,
+                } => {
+                    let answer = self.alter(&mut group, &alterations, validate_only).await;
+                    group.answers.push(Answer::Changed(answer, reply));
+                }
+                Call::CreatePartitions {
+                    topics,
+                    validate_only,
+                    reply,
+                } => {
+                    let answer = self.grow(&mut group, &topics, validate_only).await;
+                    group.answers.push(Answer::Changed(answer, reply));
+                }
                 Call::ProducerIds { count, reply } => {
                     let mut plan = self.plan(&group);
                     let range = plan.allocate_producer_ids(count);
@@ -204,8 +237,48 @@ impl Committer {
         (results, group.take(plan))
     }
 
+    async fn alter(
+        &self,
+        group: &mut Group,
+        alterations: &[ConfigsAlteration],
+        validate_only: bool,
+    ) -> TopicAnswer<()> {
+        let times_altered = times_altered(alterations);
+        let mut plan = self.plan(group);
+        let mut results = Vec::with_capacity(alterations.len());
+        for part in alterations.chunks(TOPICS_PER_SLICE) {
+            results.extend(plan.alter_configs(part, &times_altered));
+            self.rt.yield_if_needed().await;
+        }
+        let delta = match validate_only {
+            true => None,
+            false => group.take(plan),
+        };
+        (results, delta)
+    }
+
+    async fn grow(
+        &self,
+        group: &mut Group,
+        topics: &[MorePartitions],
+        validate_only: bool,
+    ) -> TopicAnswer<()> {
+        let times_grown = times_grown(topics);
+        let mut plan = self.plan(group);
+        let mut results = Vec::with_capacity(topics.len());
+        for part in topics.chunks(TOPICS_PER_SLICE) {
+            results.extend(plan.create_partitions(part, &times_grown));
+            self.rt.yield_if_needed().await;
+        }
+        let delta = match validate_only {
+            true => None,
+            false => group.take(plan),
+        };
+        (results, delta)
+    }
+
     fn plan(&self, group: &Group) -> Plan<'_> {
-        Plan::new(group.working.clone(), &self.limits, &*self.check_configs)
+        Plan::new(group.working.clone(), &self.limits, &*self.rules)
     }
 
     /// Makes the group durable, publishes its image, and answers.
@@ -339,6 +412,7 @@ impl Answer {
         match self {
             Answer::Create(answer, reply) => drop(reply.send(answer)),
             Answer::Delete(answer, reply) => drop(reply.send(answer)),
+            Answer::Changed(answer, reply) => drop(reply.send(answer)),
             Answer::ProducerIds(answer, reply) => drop(reply.send(answer)),
         }
     }
@@ -350,6 +424,9 @@ impl Answer {
                 drop(reply.send((refused(results.len(), fault), None)))
             }
             Answer::Delete((results, _), reply) => {
+                drop(reply.send((refused(results.len(), fault), None)))
+            }
+            Answer::Changed((results, _), reply) => {
                 drop(reply.send((refused(results.len(), fault), None)))
             }
             Answer::ProducerIds(_, reply) => drop(reply.send(Err(fault.clone()))),

@@ -29,7 +29,10 @@ mod tests;
 
 pub use journal::JournalError;
 pub use options::{ControllerError, ControllerOptions};
-pub use request::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+pub use request::{
+    AlterConfigOp, ConfigsAlteration, ConfigsChange, ControllerFault, CreatedTopic, MorePartitions,
+    NewTopic, TopicSelector,
+};
 pub use snapshot::SnapshotError;
 
 use crate::metadata::{Delta, Image};
@@ -135,6 +138,51 @@ impl Controller {
     pub async fn delete_topics(&self, topics: Vec<TopicSelector>) -> TopicAnswer<(Uuid, String)> {
         let count = topics.len();
         match self.call(|reply| Call::Delete { topics, reply }).await {
+            Some(answer) => answer,
+            None => (refused(count, &closed()), None),
+        }
+    }
+
+    /// Alters the configs of topics. Each fails or succeeds alone. With `validate_only`
+    /// nothing is changed; a change that changes nothing brings no delta either.
+    ///
+    /// Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG,
+    /// INVALID_REQUEST; for all topics KAFKA_STORAGE_ERROR and NOT_CONTROLLER.
+    pub async fn alter_configs(
+        &self,
+        alterations: Vec<ConfigsAlteration>,
+        validate_only: bool,
+    ) -> TopicAnswer<()> {
+        let count = alterations.len();
+        let call = |reply| Call::AlterConfigs {
+            alterations,
+            validate_only,
+            reply,
+        };
+        match self.call(call).await {
+            Some(answer) => answer,
+            None => (refused(count, &closed()), None),
+        }
+    }
+
+    /// Adds partitions to topics. Each fails or succeeds alone. With `validate_only`
+    /// nothing is changed.
+    ///
+    /// Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS,
+    /// INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST; for all topics KAFKA_STORAGE_ERROR
+    /// and NOT_CONTROLLER.
+    pub async fn create_partitions(
+        &self,
+        topics: Vec<MorePartitions>,
+        validate_only: bool,
+    ) -> TopicAnswer<()> {
+        let count = topics.len();
+        let call = |reply| Call::CreatePartitions {
+            topics,
+            validate_only,
+            reply,
+        };
+        match self.call(call).await {
             Some(answer) => answer,
             None => (refused(count, &closed()), None),
         }

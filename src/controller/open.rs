@@ -6,12 +6,10 @@ use super::options::{ControllerError, ControllerOptions, SnapshotInterval};
 use super::plan::Limits;
 use super::snapshot::{SnapshotError, SnapshotStore};
 use super::Published;
-use crate::config::TopicConfig;
 use crate::metadata::records::Replay;
 use crate::metadata::{Image, METADATA_TOPIC_NAME};
 use crate::runtime::{Dir, Rt, SyncSite};
 use crate::storage::{LoadMode, Log, LogConfig, Storage};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Opens the log and makes the task's state of it. Registers this broker if no record
@@ -50,7 +48,7 @@ pub(super) async fn open(
             max_partitions_per_topic: options.max_partitions_per_topic,
             max_partitions: options.max_partitions,
         },
-        check_configs: config_check(&options),
+        rules: options.broker_config.clone(),
         published: Rc::new(Published::new(replay.into_image())),
     };
     committer.register_broker(options.node_id).await?;
@@ -158,18 +156,5 @@ fn check_coverage(dir: &Dir, journal: &Journal, loaded: &Loaded) -> Result<(), C
         end_offset: end,
         need,
         directory: dir.path().display().to_string(),
-    })
-}
-
-fn config_check(options: &ControllerOptions) -> Box<super::plan::ConfigCheck> {
-    let broker = options.broker_config.clone();
-    Box::new(move |overrides: &BTreeMap<String, String>| {
-        let pairs = overrides
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()));
-        match TopicConfig::resolve(&broker, pairs) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        }
     })
 }

@@ -5,6 +5,12 @@
 //! written here, so the rules are tested without a log. They and their error codes
 //! are those of Kafka's ReplicationControlManager.
 
+mod configs;
+mod partitions;
+
+pub(super) use configs::{times_altered, ConfigRules};
+pub(super) use partitions::times_grown;
+
 use super::request::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
 use crate::metadata::{
     validate_topic_name, Change, Image, PartitionImage, TopicId, TopicImage, METADATA_TOPIC_NAME,
@@ -25,15 +31,12 @@ pub(super) struct Limits {
     pub max_partitions: i32,
 }
 
-/// Says what is wrong with a topic's overridden configs, if anything.
-pub(super) type ConfigCheck = dyn Fn(&BTreeMap<String, String>) -> Result<(), String>;
-
 /// Decisions in the making.
 pub(super) struct Plan<'a> {
     image: Image,
     changes: Vec<Change>,
     limits: &'a Limits,
-    check_configs: &'a ConfigCheck,
+    rules: &'a dyn ConfigRules,
 }
 
 /// A topic that a selector names, or why there is none.
@@ -44,12 +47,12 @@ type Placement = Vec<SmallVec<[i32; 3]>>;
 
 impl<'a> Plan<'a> {
     /// Decides on top of `image`.
-    pub fn new(image: Image, limits: &'a Limits, check_configs: &'a ConfigCheck) -> Plan<'a> {
+    pub fn new(image: Image, limits: &'a Limits, rules: &'a dyn ConfigRules) -> Plan<'a> {
         Plan {
             image,
             changes: Vec::new(),
             limits,
-            check_configs,
+            rules,
         }
     }
 
@@ -226,7 +229,7 @@ impl<'a> Plan<'a> {
             // The last one counts, as in Kafka.
             overrides.insert(name.clone(), value.clone());
         }
-        (self.check_configs)(&overrides).map_err(invalid)?;
+        self.rules.check(&overrides).map_err(invalid)?;
         Ok(overrides)
     }
 
@@ -263,23 +266,28 @@ impl<'a> Plan<'a> {
             }
         };
         self.check_partitions_per_topic(count as usize)?;
-        let brokers: Vec<i32> = self.image.brokers().map(|broker| broker.id).collect();
-        if factor as usize > brokers.len() {
+        let brokers = self.image.brokers().count();
+        if factor as usize > brokers {
             return Err(ControllerFault::new(
                 ErrorCode::InvalidReplicationFactor,
                 format!(
-                    "The target replication factor of {factor}{factor_source} cannot be reached because only {} broker(s) are registered.",
-                    brokers.len()
+                    "The target replication factor of {factor}{factor_source} cannot be reached because only {brokers} broker(s) are registered.",
                 ),
             ));
         }
-        // Leaders go round the brokers, and each topic starts at another one.
+        Ok(self.place_round(count as usize, factor as usize))
+    }
+
+    /// Leaders go round the brokers, and each topic starts at another one. There are at
+    /// least `factor` brokers.
+    fn place_round(&self, count: usize, factor: usize) -> Placement {
+        let brokers: Vec<i32> = self.image.brokers().map(|broker| broker.id).collect();
         let start = self.image.partition_count();
         let replicas = |partition: usize| {
             let nth = |replica: usize| brokers[(start + partition + replica) % brokers.len()];
-            (0..factor as usize).map(nth).collect()
+            (0..factor).map(nth).collect()
         };
-        Ok((0..count as usize).map(replicas).collect())
+        (0..count).map(replicas).collect()
     }
 
     fn place_by_assignment(&self, new: &NewTopic) -> Result<Placement, ControllerFault> {

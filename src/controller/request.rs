@@ -44,6 +44,60 @@ pub enum TopicSelector {
     Id(Uuid),
 }
 
+/// A topic whose configs are to be altered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigsAlteration {
+    /// Its name.
+    pub topic: String,
+    /// What to alter.
+    pub change: ConfigsChange,
+}
+
+/// How a topic's overridden configs are to be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigsChange {
+    /// These in place of all that there were (AlterConfigs). A null value is refused.
+    Replace(Vec<(String, Option<String>)>),
+    /// One by one (IncrementalAlterConfigs).
+    Incremental(Vec<(String, AlterConfigOp)>),
+}
+
+/// One change of IncrementalAlterConfigs. A null value is refused where one is needed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AlterConfigOp {
+    /// To this value.
+    Set(Option<String>),
+    /// Back to the default.
+    Delete,
+    /// A list, by these entries that it does not hold.
+    Append(Option<String>),
+    /// A list, without these entries.
+    Subtract(Option<String>),
+}
+
+impl AlterConfigOp {
+    /// False if it lacks its value.
+    pub(super) fn has_what_it_needs(&self) -> bool {
+        match self {
+            AlterConfigOp::Delete => true,
+            AlterConfigOp::Set(value)
+            | AlterConfigOp::Append(value)
+            | AlterConfigOp::Subtract(value) => value.is_some(),
+        }
+    }
+}
+
+/// A topic that is to have more partitions, as CreatePartitions has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MorePartitions {
+    /// Its name.
+    pub name: String,
+    /// How many partitions it is to have in all.
+    pub count: i32,
+    /// The replicas of each new partition, if the client chooses them.
+    pub assignments: Option<Vec<Vec<i32>>>,
+}
+
 /// Why a request, or one topic of it, was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -55,11 +109,18 @@ pub struct ControllerFault {
 }
 
 impl ControllerFault {
-    /// A fault with its message.
+    /// A fault with its message, which is cut where a client's long input made it long.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> ControllerFault {
-        ControllerFault {
-            code,
-            message: message.into(),
+        let mut message = message.into();
+        if message.len() > MESSAGE_BYTES_MAX {
+            let mut ends = (0..=MESSAGE_BYTES_MAX).rev();
+            let end = ends.find(|end| message.is_char_boundary(*end));
+            message.truncate(end.unwrap_or(0));
+            message.push_str("...");
         }
+        ControllerFault { code, message }
     }
 }
+
+/// The longest message, in bytes: a response of an old version has no room for 32 KiB.
+const MESSAGE_BYTES_MAX: usize = 2_000;

@@ -1,6 +1,6 @@
 //! Changes to the image.
 
-use super::TopicImage;
+use super::{PartitionImage, TopicImage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -39,6 +39,13 @@ pub enum Change {
         id: Uuid,
         /// All of its overrides, not only those that changed.
         configs: BTreeMap<String, String>,
+    },
+    /// A topic has more partitions.
+    PartitionsAdded {
+        /// Which topic.
+        id: Uuid,
+        /// The new ones; the first follows the last that the topic had.
+        partitions: Vec<PartitionImage>,
     },
     /// A broker registered, for the first time or again.
     BrokerRegistered {

@@ -181,6 +181,7 @@ impl Image {
             Change::TopicCreated(topic) => self.insert_topic(topic),
             Change::TopicDeleted { id, name } => self.remove_topic(id, name),
             Change::TopicConfigsChanged { id, configs } => self.set_configs(id, configs),
+            Change::PartitionsAdded { id, partitions } => self.add_partitions(id, partitions),
             Change::BrokerRegistered { id, epoch } => {
                 self.brokers.insert(
                     *id,
@@ -235,12 +236,29 @@ impl Image {
     }
 
     fn set_configs(&mut self, id: &Uuid, configs: &BTreeMap<String, String>) {
-        let topic = self.topics_by_id.get(id);
-        let topic = topic.unwrap_or_else(|| panic!("no topic with the id {id} to configure"));
-        let changed = Arc::new(TopicImage {
-            configs: configs.clone(),
-            ..TopicImage::clone(topic)
+        self.change_topic(id, |topic| topic.configs = configs.clone());
+    }
+
+    fn add_partitions(&mut self, id: &Uuid, partitions: &[PartitionImage]) {
+        self.change_topic(id, |topic| {
+            for partition in partitions {
+                assert!(
+                    partition.index as usize == topic.partitions.len(),
+                    "partition {} of topic {id} is not the next one",
+                    partition.index
+                );
+                topic.partitions.push(partition.clone());
+            }
         });
+        self.partition_count += partitions.len();
+    }
+
+    fn change_topic(&mut self, id: &Uuid, change: impl FnOnce(&mut TopicImage)) {
+        let topic = self.topics_by_id.get(id);
+        let topic = topic.unwrap_or_else(|| panic!("no topic with the id {id} to change"));
+        let mut topic = TopicImage::clone(topic);
+        change(&mut topic);
+        let changed = Arc::new(topic);
         self.topics.insert(changed.name.clone(), changed.clone());
         self.topics_by_id.insert(*id, changed);
     }

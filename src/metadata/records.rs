@@ -2,8 +2,9 @@
 //!
 //! [`records_of`] writes a change as records, [`Replay`] reads records back as changes.
 //! A topic is one TopicRecord followed by all its PartitionRecords, in order, and a
-//! ConfigRecord if it overrides any config; the controller writes them in one record
-//! batch, so a log never ends between them.
+//! ConfigRecord if it overrides any config. PartitionRecords of a topic that exists are
+//! partitions that it grows by. The controller writes the records of one change in one
+//! record batch, so a log never ends between them.
 
 use super::{Change, Image, PartitionImage, TopicImage};
 use crate::protocol::codec::{messages, Versioned};
@@ -19,7 +20,7 @@ use uuid::Uuid;
 pub enum MetadataRecord {
     /// A new topic; its partitions follow.
     Topic(TopicRecord),
-    /// The next partition of the topic before.
+    /// The next partition of the topic before, or of one that exists.
     Partition(PartitionRecord),
     /// All overridden configs of a topic, in place of those before.
     Config(ConfigRecord),
@@ -142,6 +143,10 @@ pub fn records_of(change: &Change) -> Vec<MetadataRecord> {
             })]
         }
         Change::TopicConfigsChanged { id, configs } => vec![config_record(*id, configs)],
+        Change::PartitionsAdded { id, partitions } => partitions
+            .iter()
+            .map(|partition| partition_record(*id, partition))
+            .collect(),
         Change::BrokerRegistered { id, epoch } => {
             vec![MetadataRecord::RegisterBroker(RegisterBrokerRecord {
                 broker_id: *id,
@@ -179,21 +184,24 @@ fn topic_records(topic: &TopicImage) -> Vec<MetadataRecord> {
         name: Str::from(topic.name.to_string()),
         topic_id: topic.id,
     }));
-    for partition in &topic.partitions {
-        records.push(MetadataRecord::Partition(PartitionRecord {
-            topic_id: topic.id,
-            partition_id: partition.index,
-            replicas: partition.replicas.to_vec(),
-            isr: partition.isr.to_vec(),
-            leader: partition.leader,
-            leader_epoch: partition.leader_epoch,
-            partition_epoch: partition.partition_epoch,
-        }));
-    }
+    let partitions = topic.partitions.iter();
+    records.extend(partitions.map(|partition| partition_record(topic.id, partition)));
     if !topic.configs.is_empty() {
         records.push(config_record(topic.id, &topic.configs));
     }
     records
+}
+
+fn partition_record(topic_id: Uuid, partition: &PartitionImage) -> MetadataRecord {
+    MetadataRecord::Partition(PartitionRecord {
+        topic_id,
+        partition_id: partition.index,
+        replicas: partition.replicas.to_vec(),
+        isr: partition.isr.to_vec(),
+        leader: partition.leader,
+        leader_epoch: partition.leader_epoch,
+        partition_epoch: partition.partition_epoch,
+    })
 }
 
 fn config_record(topic_id: Uuid, configs: &BTreeMap<String, String>) -> MetadataRecord {
@@ -211,10 +219,8 @@ fn config_record(topic_id: Uuid, configs: &BTreeMap<String, String>) -> Metadata
 /// something else, or it is damaged in a way that its checksums do not show.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
-    /// A partition without its topic before it, or out of order.
-    #[error(
-        "partition {partition} of topic {topic_id} is not the next one of the topic before it"
-    )]
+    /// A partition without its topic, or out of order.
+    #[error("partition {partition} of topic {topic_id} is not the next one of that topic")]
     PartitionOutOfPlace {
         /// The topic it names.
         topic_id: Uuid,
@@ -255,26 +261,33 @@ pub enum ReplayError {
 /// may apply them without a panic.
 pub struct Replay {
     image: Image,
-    open_topic: Option<TopicImage>,
+    open: Option<Open>,
+}
+
+/// A change whose records have not all come.
+enum Open {
+    Topic(TopicImage),
+    /// What a topic that exists grows by.
+    Growth {
+        topic_id: Uuid,
+        partitions: Vec<PartitionImage>,
+    },
 }
 
 impl Replay {
     /// Replays on top of `image`.
     pub fn new(image: Image) -> Replay {
-        Replay {
-            image,
-            open_topic: None,
-        }
+        Replay { image, open: None }
     }
 
-    /// The image so far, without a topic whose records have not all come.
+    /// The image so far, without a change whose records have not all come.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
     /// The image that all batches lead to.
     pub fn into_image(self) -> Image {
-        debug_assert!(self.open_topic.is_none(), "a batch ends its topic");
+        debug_assert!(self.open.is_none(), "a batch ends its change");
         self.image
     }
 
@@ -289,7 +302,7 @@ impl Replay {
             version_moves |= !matches!(record, MetadataRecord::ProducerIds(_));
             self.push(record)?;
         }
-        self.close_topic()?;
+        self.close_open()?;
         if version_moves {
             self.image.set_version(last_offset);
         }
@@ -299,7 +312,7 @@ impl Replay {
     /// Ends the replay of records that are not batches of the log (a snapshot's), at
     /// the version that they stand for.
     pub fn finish(mut self, version: i64) -> Result<Image, ReplayError> {
-        self.close_topic()?;
+        self.close_open()?;
         self.image.set_version(version);
         Ok(self.image)
     }
@@ -310,11 +323,11 @@ impl Replay {
             MetadataRecord::Partition(record) => self.push_partition(record),
             MetadataRecord::Config(record) => self.push_config(record),
             MetadataRecord::Topic(record) => {
-                self.close_topic()?;
+                self.close_open()?;
                 self.open(record)
             }
             MetadataRecord::RemoveTopic(record) => {
-                self.close_topic()?;
+                self.close_open()?;
                 let topic = self.known(record.topic_id)?;
                 self.image.apply_change(&Change::TopicDeleted {
                     id: topic.id,
@@ -323,7 +336,7 @@ impl Replay {
                 Ok(())
             }
             MetadataRecord::ProducerIds(record) => {
-                self.close_topic()?;
+                self.close_open()?;
                 let (from, to) = (self.image.producer_ids_next(), record.next_producer_id);
                 if to < from {
                     return Err(ReplayError::ProducerIdsFall { from, to });
@@ -333,7 +346,7 @@ impl Replay {
                 Ok(())
             }
             MetadataRecord::RegisterBroker(record) => {
-                self.close_topic()?;
+                self.close_open()?;
                 self.image.apply_change(&Change::BrokerRegistered {
                     id: record.broker_id,
                     epoch: record.broker_epoch,
@@ -351,27 +364,49 @@ impl Replay {
                 topic_id: record.topic_id,
             });
         }
-        self.open_topic = Some(TopicImage {
+        self.open = Some(Open::Topic(TopicImage {
             id: record.topic_id,
             name: name.into(),
             partitions: Vec::new(),
             configs: BTreeMap::new(),
-        });
+        }));
         Ok(())
     }
 
     fn push_partition(&mut self, record: PartitionRecord) -> Result<(), ReplayError> {
-        let next_of = |topic: &&mut TopicImage| {
-            topic.id == record.topic_id
-                && topic.partitions.len() as i64 == record.partition_id as i64
+        let (topic_id, partition) = (record.topic_id, record.partition_id);
+        let open_id = self.open.as_ref().map(|open| match open {
+            Open::Topic(topic) => topic.id,
+            Open::Growth { topic_id, .. } => *topic_id,
+        });
+        if open_id != Some(topic_id) {
+            self.close_open()?;
+        }
+        let out_of_place = ReplayError::PartitionOutOfPlace {
+            topic_id,
+            partition,
         };
-        let Some(topic) = self.open_topic.as_mut().filter(next_of) else {
-            return Err(ReplayError::PartitionOutOfPlace {
-                topic_id: record.topic_id,
-                partition: record.partition_id,
-            });
+        // Of a growing topic, those that the image has already.
+        let known = match self.image.topic_by_id(&topic_id) {
+            Some(topic) => topic.partitions.len(),
+            None => 0,
         };
-        topic.partitions.push(PartitionImage {
+        let open = match self.open.as_mut() {
+            Some(open) => open,
+            None if known > 0 => self.open.insert(Open::Growth {
+                topic_id,
+                partitions: Vec::new(),
+            }),
+            None => return Err(out_of_place),
+        };
+        let partitions = match open {
+            Open::Topic(topic) => &mut topic.partitions,
+            Open::Growth { partitions, .. } => partitions,
+        };
+        if (known + partitions.len()) as i64 != partition as i64 {
+            return Err(out_of_place);
+        }
+        partitions.push(PartitionImage {
             index: record.partition_id,
             replicas: SmallVec::from_vec(record.replicas),
             isr: SmallVec::from_vec(record.isr),
@@ -393,20 +428,33 @@ impl Replay {
             })
             .collect();
         let id = record.topic_id;
-        if let Some(topic) = self.open_topic.as_mut().filter(|topic| topic.id == id) {
-            topic.configs = configs;
-            return Ok(());
+        if let Some(Open::Topic(topic)) = self.open.as_mut() {
+            if topic.id == id {
+                topic.configs = configs;
+                return Ok(());
+            }
         }
-        self.close_topic()?;
+        self.close_open()?;
         self.known(id)?;
         self.image
             .apply_change(&Change::TopicConfigsChanged { id, configs });
         Ok(())
     }
 
-    fn close_topic(&mut self) -> Result<(), ReplayError> {
-        let Some(topic) = self.open_topic.take() else {
-            return Ok(());
+    fn close_open(&mut self) -> Result<(), ReplayError> {
+        let topic = match self.open.take() {
+            None => return Ok(()),
+            Some(Open::Topic(topic)) => topic,
+            Some(Open::Growth {
+                topic_id,
+                partitions,
+            }) => {
+                self.image.apply_change(&Change::PartitionsAdded {
+                    id: topic_id,
+                    partitions,
+                });
+                return Ok(());
+            }
         };
         if topic.partitions.is_empty() {
             return Err(ReplayError::TopicWithoutPartitions {
@@ -430,7 +478,7 @@ messages! {
         name: Str,
         topic_id: Uuid,
     }
-    /// A partition of a new topic.
+    /// A partition of a new topic, or a new one of a topic that exists.
     record PartitionRecord versions 0..=0 flexible 0 {
         topic_id: Uuid,
         partition_id: i32,

@@ -122,6 +122,10 @@ counters! {
     flushes,
     /// Segments rolled.
     segment_rolls,
+    /// Segments removed by retention and DeleteRecords.
+    removed_segments,
+    /// Bytes of batches in those segments.
+    removed_bytes,
     /// Times a request waited for request memory.
     memory_waits,
     /// Requests that another shard was too busy to take.

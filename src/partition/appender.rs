@@ -107,6 +107,7 @@ impl Inner {
                     .set(self.bytes_since_checkpoint.get() + bytes as u64);
                 let end_offset = self.log().end_offset();
                 self.on(ReplicaEvent::Written { end_offset });
+                self.note_unflushed();
             }
             Err(error) => {
                 self.on_append_error(&error);

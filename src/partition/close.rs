@@ -129,7 +129,7 @@ impl Inner {
         })
     }
 
-    fn on_checkpoint_error(self: &Rc<Self>, error: &CheckpointError) {
+    pub(super) fn on_checkpoint_error(self: &Rc<Self>, error: &CheckpointError) {
         match error {
             CheckpointError::Flush(FlushError::Closed) | CheckpointError::Closed => {}
             // What fenced the log has been dealt with where it happened.

@@ -5,13 +5,14 @@
 //! before an `.await`.
 
 use super::appender::AppendQueue;
+use super::retention::LogStartRecorder;
 use super::waiters::{FailedWaiters, OffsetWaiters};
 use super::{Numbers, PartitionId, PartitionState};
 use crate::config::TopicConfig;
 use crate::protocol::ErrorCode;
 use crate::replication::{Replica, ReplicaEffect, ReplicaEvent};
 use crate::runtime::local::{Budget, Event};
-use crate::runtime::Dir;
+use crate::runtime::{Dir, Mono};
 use crate::storage::{Log, LogConfig, ProducerStates, Storage};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -33,6 +34,7 @@ pub(super) struct Inner {
     pub(super) dir: Dir,
     pub(super) storage: Storage,
     pub(super) write_budget: Budget,
+    pub(super) record_log_start: LogStartRecorder,
     pub(super) config: RefCell<TopicConfig>,
     /// Replaced as a whole when the log is rebuilt after a failed write.
     pub(super) log: RefCell<Log>,
@@ -57,6 +59,9 @@ pub(super) struct Inner {
     pub(super) tasks: Tasks,
     /// Written since the last checkpoint.
     pub(super) bytes_since_checkpoint: Cell<u64>,
+    /// Since when something is written and not flushed, or an earlier time; kept only
+    /// where `flush.ms` asks for it.
+    pub(super) unflushed_since: Cell<Option<Mono>>,
     /// Fences since the last write that succeeded: how long to wait before the
     /// next rebuild.
     pub(super) fences_in_a_row: Cell<u32>,
@@ -171,9 +176,11 @@ impl Inner {
         let event = ReplicaEvent::PolicyChanged {
             flush_on_ack: config.flush_on_ack,
             min_insync_replicas: config.min_insync_replicas as usize,
+            flush_messages: config.flush_messages,
         };
         self.config.replace(config);
         self.on(event);
+        self.note_unflushed();
     }
 
     /// Answers everybody who waits for an offset beyond `kept` with `code`.
@@ -281,5 +288,7 @@ pub(super) fn log_config(config: &TopicConfig) -> LogConfig {
         index_interval_bytes: config.index_interval_bytes,
         index_bytes_max: config.segment_index_bytes,
         checkpoint_bytes: config.checkpoint_bytes,
+        segment_jitter_ms: config.segment_jitter_ms,
+        file_delete_delay_ms: config.file_delete_delay_ms,
     }
 }

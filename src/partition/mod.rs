@@ -29,6 +29,7 @@ mod list_offsets;
 mod open;
 mod produce;
 mod producers;
+mod retention;
 mod validate;
 mod waiters;
 
@@ -42,6 +43,8 @@ pub use list_offsets::{
 };
 pub use open::{PartitionLoad, PartitionOptions};
 pub use produce::{Acks, Keep, ProduceError, ProduceTicket};
+pub use retention::{LogStartRecorder, Recording, HIGH_WATERMARK};
+pub use validate::{RecordRefusal, RecordRefusalReason};
 pub use waiters::ProduceDone;
 
 use crate::config::TopicConfig;
@@ -49,6 +52,7 @@ use crate::protocol::ErrorCode;
 use crate::runtime::local::Event;
 use inner::Inner;
 use std::rc::Rc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Which partition of which topic.
@@ -144,6 +148,17 @@ impl Partition {
     /// is queued or waits gets KAFKA_STORAGE_ERROR, and so does what comes later.
     pub fn take_offline(&self, reason: &str) {
         self.0.go_offline(reason);
+    }
+
+    /// Starts a flush if something written is older than `flush.ms`. The owner calls it
+    /// every second or so.
+    pub fn flush_old(&self) {
+        self.0.flush_old();
+    }
+
+    /// `file.delete.delay.ms` of the topic.
+    pub fn file_delete_delay(&self) -> Duration {
+        Duration::from_millis(self.0.config.borrow().file_delete_delay_ms)
     }
 
     /// Puts changed topic settings in force.

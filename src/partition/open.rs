@@ -1,6 +1,7 @@
 //! Creating and loading a partition.
 
 use super::inner::{log_config, Inner, Tasks};
+use super::retention::LogStartRecorder;
 use super::{
     appender::AppendQueue, waiters::OffsetWaiters, Partition, PartitionId, PartitionState,
 };
@@ -29,6 +30,8 @@ pub struct PartitionOptions {
     pub load: PartitionLoad,
     /// The shard's memory for writes in flight; the appender waits for it.
     pub write_budget: Budget,
+    /// Makes a log start offset durable before it holds.
+    pub record_log_start: LogStartRecorder,
 }
 
 /// How to come by the log.
@@ -67,6 +70,7 @@ impl Partition {
             leader_epoch: options.leader_epoch,
             flush_on_ack: options.config.flush_on_ack,
             min_insync_replicas: options.config.min_insync_replicas as usize,
+            flush_messages: options.config.flush_messages,
             replication_factor: options.replication_factor,
             log_start_offset: log.log_start_offset(),
             end_offset,
@@ -78,6 +82,7 @@ impl Partition {
             dir: options.dir,
             storage: storage.clone(),
             write_budget: options.write_budget,
+            record_log_start: options.record_log_start,
             config: RefCell::new(options.config),
             log: RefCell::new(log),
             replica: RefCell::new(replica),
@@ -93,6 +98,7 @@ impl Partition {
             bound_moved: Event::new(),
             tasks: Tasks::default(),
             bytes_since_checkpoint: Cell::new(0),
+            unflushed_since: Cell::new(None),
             fences_in_a_row: Cell::new(0),
             device_error_handler: RefCell::new(None),
         });

@@ -2,7 +2,7 @@
 
 use super::appender::Queued;
 use super::inner::Inner;
-use super::validate::{self, Limits};
+use super::validate::{self, RecordRefusal, Rules};
 use super::waiters::ProduceDone;
 use super::Partition;
 use crate::config::FlushOnAck;
@@ -47,6 +47,8 @@ pub struct ProduceError {
     pub code: ErrorCode,
     /// Why, and what to change.
     pub message: String,
+    /// The records that are to blame, where single records are: the first of them.
+    pub record_errors: Vec<RecordRefusal>,
 }
 
 impl ProduceError {
@@ -54,6 +56,7 @@ impl ProduceError {
         ProduceError {
             code,
             message: message.into(),
+            record_errors: Vec::new(),
         }
     }
 }
@@ -62,7 +65,7 @@ impl Partition {
     /// Validates one record batch, assigns its offsets and queues it for writing.
     /// `records` is the partition's records field of the request, as it came.
     /// `keep` is dropped once the batch is written or has failed. `now_ms` is the
-    /// wall clock, for the timestamp window.
+    /// wall clock, for the timestamp window and as the LogAppendTime.
     ///
     /// A batch that an idempotent producer sends again is not written again: the ticket
     /// has its original offset, and resolves when `acks` is met for that offset, as it
@@ -71,7 +74,7 @@ impl Partition {
     /// # Errors
     /// What Kafka's validation of a batch answers (CORRUPT_MESSAGE,
     /// MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
-    /// INVALID_RECORD, ...); OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH and
+    /// INVALID_RECORD, ...; see `validate`); OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH and
     /// INVALID_TXN_STATE for what a producer may not send; NOT_ENOUGH_REPLICAS for acks=all with a too small ISR;
     /// KAFKA_STORAGE_ERROR while fenced or offline; NOT_LEADER_OR_FOLLOWER once
     /// closed; REQUEST_TIMED_OUT when the queue is full.
@@ -87,15 +90,17 @@ impl Partition {
         if acks == Acks::All {
             inner.check_in_sync()?;
         }
-        let limits = Limits::of(&inner.config.borrow(), now_ms);
+        let rules = Rules::of(&inner.config.borrow(), now_ms);
         inner.check_queue_room(records.len())?;
-        let batch = validate::producer_batch(records, &limits)?;
+        let batch = validate::producer_batch(records, &rules)?;
         let producer = batch.producer();
         if let Some(producer) = &producer {
             if let Some(original) = inner.check_producer(producer)? {
                 return Ok(inner.ticket_of(&original, acks));
             }
         }
+        // In another compression it may be larger.
+        inner.check_queue_room(batch.size_bytes())?;
 
         let base_offset = inner.next_offset.get();
         let end = base_offset
@@ -112,6 +117,7 @@ impl Partition {
             let replica = inner.replica.borrow();
             (replica.leader_epoch(), replica.log_start_offset())
         };
+        let log_append_time_ms = batch.log_append_time_ms();
         let batch = batch.at(base_offset, leader_epoch);
         if producer.is_some() {
             inner.add_to_producers(&batch, now_ms);
@@ -119,7 +125,7 @@ impl Partition {
         inner.enqueue(Queued::new(batch, keep));
         Ok(ProduceTicket {
             base_offset,
-            log_append_time_ms: -1,
+            log_append_time_ms,
             log_start_offset,
             done,
         })

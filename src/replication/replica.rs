@@ -16,6 +16,8 @@ pub struct ReplicaStart {
     pub flush_on_ack: FlushOnAck,
     /// `min.insync.replicas` of the topic.
     pub min_insync_replicas: usize,
+    /// `flush.messages` of the topic.
+    pub flush_messages: i64,
     /// How many replicas the partition is assigned to.
     pub replication_factor: usize,
     /// The log's first offset.
@@ -49,7 +51,12 @@ pub enum ReplicaEvent {
         flush_on_ack: FlushOnAck,
         /// `min.insync.replicas`.
         min_insync_replicas: usize,
+        /// `flush.messages`.
+        flush_messages: i64,
     },
+    /// What is written has waited long enough (`flush.ms`): it is to be flushed whatever
+    /// the policy is.
+    FlushDue,
     /// The log's first offset rose (retention, DeleteRecords).
     LogStartMoved {
         /// The new log start offset.
@@ -70,7 +77,7 @@ pub enum ReplicaEffect {
         /// The new HW.
         high_watermark: i64,
     },
-    /// Something written is not flushed and the policy wants it flushed. May be
+    /// Something written is not flushed and is to be flushed. May be
     /// repeated while a flush is under way; the owner runs one at a time and looks
     /// again afterwards ([`Replica::wants_flush`]).
     FlushWanted,
@@ -85,6 +92,9 @@ pub struct Replica {
     leader_epoch: i32,
     flush_on_ack: FlushOnAck,
     min_insync_replicas: usize,
+    flush_messages: i64,
+    /// Up to here a flush is wanted even under `flush.on.ack` = `none`.
+    flush_to: i64,
     replication_factor: usize,
     log_start_offset: i64,
     end_offset: i64,
@@ -106,6 +116,8 @@ impl Replica {
             leader_epoch: start.leader_epoch,
             flush_on_ack: start.flush_on_ack,
             min_insync_replicas: start.min_insync_replicas,
+            flush_messages: start.flush_messages,
+            flush_to: 0,
             replication_factor: start.replication_factor,
             log_start_offset: start.log_start_offset,
             end_offset: start.end_offset,
@@ -122,6 +134,7 @@ impl Replica {
             ReplicaEvent::Written { end_offset } => {
                 debug_assert!(end_offset >= self.end_offset, "the LEO fell");
                 self.end_offset = self.end_offset.max(end_offset);
+                self.count_unflushed();
             }
             ReplicaEvent::Flushed { offset } => {
                 debug_assert!(offset <= self.end_offset, "flushed beyond the LEO");
@@ -130,10 +143,14 @@ impl Replica {
             ReplicaEvent::PolicyChanged {
                 flush_on_ack,
                 min_insync_replicas,
+                flush_messages,
             } => {
                 self.flush_on_ack = flush_on_ack;
                 self.min_insync_replicas = min_insync_replicas;
+                self.flush_messages = flush_messages;
+                self.count_unflushed();
             }
+            ReplicaEvent::FlushDue => self.flush_to = self.end_offset,
             ReplicaEvent::LogStartMoved { offset } => {
                 debug_assert!(offset <= self.end_offset, "the log starts beyond its end");
                 self.log_start_offset = self.log_start_offset.max(offset).min(self.end_offset);
@@ -185,12 +202,14 @@ impl Replica {
         self.flush_on_ack
     }
 
-    /// True if the policy wants a flush of what is written and not flushed.
+    /// True if a flush of what is written and not flushed is wanted: by the policy, or
+    /// because it is much (`flush.messages`) or old (`flush.ms`).
     pub fn wants_flush(&self) -> bool {
-        match self.flush_on_ack {
-            FlushOnAck::All | FlushOnAck::Any => self.flushed_offset < self.end_offset,
-            FlushOnAck::None => false,
-        }
+        let wanted = match self.flush_on_ack {
+            FlushOnAck::All | FlushOnAck::Any => self.end_offset,
+            FlushOnAck::None => self.flush_to,
+        };
+        self.flushed_offset < wanted
     }
 
     /// How many replicas are in sync, this one included.
@@ -207,6 +226,12 @@ impl Replica {
     /// False if acks=all is refused with NOT_ENOUGH_REPLICAS before the append.
     pub fn has_enough_in_sync(&self) -> bool {
         self.in_sync_replicas() >= self.in_sync_replicas_min()
+    }
+
+    fn count_unflushed(&mut self) {
+        if self.end_offset - self.flushed_offset >= self.flush_messages {
+            self.flush_to = self.end_offset;
+        }
     }
 
     fn effects(&mut self) -> ReplicaEffects {

@@ -9,6 +9,7 @@ fn start(flush_on_ack: FlushOnAck) -> ReplicaStart {
         leader_epoch: 0,
         flush_on_ack,
         min_insync_replicas: 1,
+        flush_messages: i64::MAX,
         replication_factor: 1,
         log_start_offset: 0,
         end_offset: 0,
@@ -21,6 +22,7 @@ fn policy(flush_on_ack: FlushOnAck) -> ReplicaEvent {
     ReplicaEvent::PolicyChanged {
         flush_on_ack,
         min_insync_replicas: 1,
+        flush_messages: i64::MAX,
     }
 }
 
@@ -50,6 +52,41 @@ fn under_none_the_hw_follows_the_write_and_no_flush_is_wanted() {
     assert_eq!(effects.as_slice(), [moved(10)]);
     assert!(!replica.wants_flush());
     assert!(replica.on(ReplicaEvent::Flushed { offset: 10 }).is_empty());
+}
+
+#[test]
+fn under_none_a_flush_is_wanted_once_so_many_records_are_unflushed() {
+    let mut replica = Replica::new(ReplicaStart {
+        flush_messages: 10,
+        ..start(FlushOnAck::None)
+    });
+    let effects = replica.on(ReplicaEvent::Written { end_offset: 9 });
+    assert_eq!(effects.as_slice(), [moved(9)]);
+    let effects = replica.on(ReplicaEvent::Written { end_offset: 11 });
+    assert_eq!(effects.as_slice(), [moved(11), ReplicaEffect::FlushWanted]);
+    // What comes while it is flushed waits for its own turn.
+    let effects = replica.on(ReplicaEvent::Flushed { offset: 11 });
+    assert!(effects.is_empty());
+    let effects = replica.on(ReplicaEvent::Written { end_offset: 20 });
+    assert_eq!(effects.as_slice(), [moved(20)]);
+    let fewer = ReplicaEvent::PolicyChanged {
+        flush_on_ack: FlushOnAck::None,
+        min_insync_replicas: 1,
+        flush_messages: 9,
+    };
+    assert_eq!(replica.on(fewer).as_slice(), [ReplicaEffect::FlushWanted]);
+}
+
+#[test]
+fn under_none_what_is_due_is_flushed_and_no_more() {
+    let mut replica = Replica::new(start(FlushOnAck::None));
+    assert!(replica.on(ReplicaEvent::FlushDue).is_empty());
+    replica.on(ReplicaEvent::Written { end_offset: 5 });
+    let effects = replica.on(ReplicaEvent::FlushDue);
+    assert_eq!(effects.as_slice(), [ReplicaEffect::FlushWanted]);
+    replica.on(ReplicaEvent::Written { end_offset: 7 });
+    assert!(replica.on(ReplicaEvent::Flushed { offset: 5 }).is_empty());
+    assert!(!replica.wants_flush());
 }
 
 #[test]
@@ -137,6 +174,7 @@ enum Step {
     Flush(i64),
     Policy(FlushOnAck, usize),
     LogStart(i64),
+    FlushDue,
     Lead,
 }
 
@@ -154,6 +192,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         4 => (0..=1000i64).prop_map(Step::Flush),
         1 => (any_policy(), 1..4usize).prop_map(|(p, min)| Step::Policy(p, min)),
         1 => (0..=1000i64).prop_map(Step::LogStart),
+        1 => Just(Step::FlushDue),
         1 => Just(Step::Lead),
     ]
 }
@@ -179,7 +218,12 @@ proptest! {
                 Step::Write(count) => ReplicaEvent::Written { end_offset: replica.end_offset() + count },
                 Step::Flush(of) => ReplicaEvent::Flushed { offset: share(of, replica.flushed_offset()) },
                 Step::Policy(flush_on_ack, min_insync_replicas) =>
-                    ReplicaEvent::PolicyChanged { flush_on_ack, min_insync_replicas },
+                    ReplicaEvent::PolicyChanged {
+                        flush_on_ack,
+                        min_insync_replicas,
+                        flush_messages: 1 + 20 * min_insync_replicas as i64,
+                    },
+                Step::FlushDue => ReplicaEvent::FlushDue,
                 Step::LogStart(of) => ReplicaEvent::LogStartMoved { offset: share(of, replica.log_start_offset()) },
                 Step::Lead => {
                     epoch += 1;

@@ -20,12 +20,12 @@ pub(super) async fn run(
     asked: Asked,
     request: DescribeProducersRequest,
 ) -> Result<Answer, BadRequest> {
-    let all = Topics::now(shard);
+    let topics = Topics::now(shard);
     let mut response = DescribeProducersResponse::default();
     let mut keys = Vec::new();
     let mut places = Vec::new();
     for topic in request.topics {
-        let found = all.by_name(&topic.name);
+        let found = topics.by_name(&topic.name);
         let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
         for index in topic.partition_indexes {
             let mut answer = DescribeProducersPartitionResult {

@@ -3,14 +3,16 @@
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
 use super::{
-    api_versions, describe_cluster, describe_producers, describe_topic_partitions, fetch,
-    init_producer_id, list_offsets, metadata, offset_for_leader_epoch, produce, topics,
+    api_versions, configs, delete_records, describe_cluster, describe_producers,
+    describe_topic_partitions, fetch, init_producer_id, list_offsets, metadata,
+    offset_for_leader_epoch, produce, topics,
 };
 use crate::protocol::messages::{
-    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest,
-    DescribeProducersRequest, DescribeTopicPartitionsRequest, FetchRequest, InitProducerIdRequest,
-    LegacyProduceRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest,
+    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
+    DeleteRecordsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
+    DescribeProducersRequest, DescribeTopicPartitionsRequest, FetchRequest,
+    IncrementalAlterConfigsRequest, InitProducerIdRequest, LegacyProduceRequest,
+    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
@@ -92,13 +94,29 @@ pub(super) async fn start(
             let request: CreateTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::create(&shard, asked, request).await })
         }
+        ApiKey::DeleteRecords => {
+            let request: DeleteRecordsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { delete_records::run(&shard, asked, request).await })
+        }
         ApiKey::DeleteTopics => {
             let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { topics::delete(&shard, asked, request).await })
         }
-        ApiKey::OffsetForLeaderEpoch => {
-            let request: OffsetForLeaderEpochRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { offset_for_leader_epoch::run(&shard, asked, request).await })
+        ApiKey::CreatePartitions => {
+            let request: CreatePartitionsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { topics::create_partitions(&shard, asked, request).await })
+        }
+        ApiKey::DescribeConfigs => {
+            let request: DescribeConfigsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { configs::describe(&shard, asked, request).await })
+        }
+        ApiKey::AlterConfigs => {
+            let request: AlterConfigsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { configs::alter(&shard, asked, request).await })
+        }
+        ApiKey::IncrementalAlterConfigs => {
+            let request: IncrementalAlterConfigsRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { configs::alter_incrementally(&shard, asked, request).await })
         }
         ApiKey::InitProducerId => {
             let request: InitProducerIdRequest = body(&mut reader, asked, decoded)?;
@@ -116,13 +134,9 @@ pub(super) async fn start(
             let request: DescribeTopicPartitionsRequest = body(&mut reader, asked, decoded)?;
             barrier(async move { describe_topic_partitions::run(&shard, asked, &request) })
         }
-        // Declared, but not in `ApiKey::ALL`, so `served` has refused them.
-        ApiKey::DeleteRecords
-        | ApiKey::DescribeConfigs
-        | ApiKey::AlterConfigs
-        | ApiKey::CreatePartitions
-        | ApiKey::IncrementalAlterConfigs => {
-            return Err(UnservedApi::UnknownKey(api.code()).into());
+        ApiKey::OffsetForLeaderEpoch => {
+            let request: OffsetForLeaderEpochRequest = body(&mut reader, asked, decoded)?;
+            barrier(async move { offset_for_leader_epoch::run(&shard, asked, request).await })
         }
     })
 }

@@ -156,7 +156,7 @@ impl FetchSessions {
         random: impl FnMut() -> u64,
     ) -> i32 {
         let (partitions, bytes) = (list.len(), list.bytes());
-        if partitions == 0 || self.limits.sessions_max == 0 || bytes > self.limits.bytes_max {
+        if self.limits.sessions_max == 0 || bytes > self.limits.bytes_max {
             return 0;
         }
         while self.by_id.len() >= self.limits.sessions_max

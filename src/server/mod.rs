@@ -4,9 +4,13 @@
 //! turns frames into calls of `shard/` and answers into frames; it decides nothing
 //! about records.
 
+mod acceptor;
+mod admission;
 mod api_versions;
 mod broker;
+mod configs;
 mod connection;
+mod delete_records;
 mod describe_cluster;
 mod describe_producers;
 mod describe_topic_partitions;

@@ -2,12 +2,13 @@
 
 use super::lookup::Topics;
 use super::respond::{Answer, Asked};
-use crate::partition::Acks;
+use crate::partition::{Acks, RecordRefusal};
+use crate::protocol::batch::{BatchHeader, Compression};
 use crate::protocol::messages::{
-    LegacyProduceRequest, PartitionProduceResponse, ProduceRequest, ProduceResponse,
-    TopicProduceResponse,
+    BatchIndexAndErrorMessage, LegacyProduceRequest, PartitionProduceResponse, ProduceRequest,
+    ProduceResponse, TopicProduceResponse,
 };
-use crate::protocol::{ErrorCode, Str};
+use crate::protocol::{ErrorCode, Records, Str};
 use crate::shard::{ProduceFault, ProducePart, Shard};
 use bytes::Bytes;
 use std::future::Future;
@@ -27,6 +28,10 @@ pub(super) async fn start(
     };
     if request.transactional_id.is_some() {
         // Transactions are not built, so none can be open.
+        if matches!(acks, Acks::None) {
+            // Nobody reads an answer to acks=0; a closed connection is one.
+            return Box::pin(async { None });
+        }
         let response = refuse_all(&request, ErrorCode::InvalidTxnState);
         return Box::pin(async move { asked.answer_or_close(&response) });
     }
@@ -41,6 +46,11 @@ pub(super) async fn start(
             let mut answer = refused(partition.index, ErrorCode::None, None);
             match found.partition(partition.index) {
                 Err(code) => answer.error_code = code.code(),
+                Ok(_) if asked.api_version < 7 && is_zstd(partition.records.as_ref()) => {
+                    let message = "zstd needs Produce version 7 (KIP-110); use a newer client";
+                    answer.error_code = ErrorCode::UnsupportedCompressionType.code();
+                    answer.error_message = Some(Str::from_static(message));
+                }
                 Ok(key) => {
                     places.push((response.responses.len(), partition_responses.len()));
                     parts.push(ProducePart {
@@ -71,10 +81,15 @@ pub(super) async fn start(
                     answer.log_append_time_ms = produced.log_append_time_ms;
                     answer.log_start_offset = produced.log_start_offset;
                 }
-                Err(ProduceFault { code, message }) => {
+                Err(ProduceFault {
+                    code,
+                    message,
+                    record_errors,
+                }) => {
                     answer.error_code = code.code();
                     if !message.is_empty() && asked.api_version >= 8 {
                         answer.error_message = Some(Str::from(message));
+                        answer.record_errors = record_errors.iter().map(record_error).collect();
                     }
                 }
             }
@@ -132,6 +147,21 @@ fn refused(index: i32, code: ErrorCode, message: Option<Str>) -> PartitionProduc
         error_message: message,
         ..Default::default()
     }
+}
+
+fn record_error(refusal: &RecordRefusal) -> BatchIndexAndErrorMessage {
+    BatchIndexAndErrorMessage {
+        batch_index: refusal.index,
+        batch_index_error_message: Some(Str::from(refusal.reason.to_string())),
+    }
+}
+
+/// A client that sends zstd in a version that does not have it would not be able to
+/// read it back.
+fn is_zstd(records: Option<&Records>) -> bool {
+    records
+        .and_then(|records| BatchHeader::parse(&records.to_bytes()).ok())
+        .is_some_and(|header| header.attributes.compression() == Ok(Compression::Zstd))
 }
 
 fn acks_of(acks: i16) -> Option<Acks> {

@@ -5,8 +5,8 @@ use super::connection;
 use super::fetch::Turns;
 use super::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::runtime::local::Event;
-use crate::runtime::{Accepted, ConnCloser, Mono, Queue, Rt};
-use crate::shard::{ConnectionHost, Hurry, Shard};
+use crate::runtime::{ConnCloser, Mono, Queue, Rt};
+use crate::shard::{ConnectionHost, Hurry, Incoming, Shard};
 use futures_lite::future::or;
 use futures_lite::FutureExt;
 use std::cell::{Cell, RefCell};
@@ -16,8 +16,6 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a stop waits for connections to take their last answers.
@@ -35,7 +33,7 @@ const LOG_SPAN: Duration = Duration::from_secs(10);
 pub(super) struct Open {
     pub peer: SocketAddr,
     closer: ConnCloser,
-    /// When the last whole frame came, or the last answer went.
+    /// When bytes last came or went.
     pub active_at: Cell<Mono>,
     /// A frame that holds memory and is not wholly read: length, bytes read, since.
     pub reading: Cell<Option<Transfer>>,
@@ -77,7 +75,10 @@ impl LogLimit {
         if over {
             let left_out = self.lines.get().saturating_sub(LOG_LINES_MAX);
             if left_out > 0 {
-                tracing::warn!(left_out, "more connections were closed for bad requests");
+                tracing::warn!(
+                    left_out,
+                    "more connections were closed for their peers' faults"
+                );
             }
             self.since.set(Some(now));
             self.lines.set(0);
@@ -102,19 +103,16 @@ pub(super) struct Registry {
     gone: Event,
     log_limit: Rc<LogLimit>,
     fetch_sessions: Rc<RefCell<FetchSessions>>,
-    /// The acceptor's view of this shard's load.
-    load: Arc<AtomicUsize>,
 }
 
 impl Registry {
-    pub fn new(shard: &Shard, load: Arc<AtomicUsize>) -> Rc<Registry> {
+    pub fn new(shard: &Shard) -> Rc<Registry> {
         let registry = Rc::new(Registry {
             next: Cell::new(0),
             open: RefCell::new(BTreeMap::new()),
             gone: Event::new(),
             log_limit: Rc::default(),
             fetch_sessions: Rc::new(RefCell::new(FetchSessions::new(session_limits(shard)))),
-            load,
         });
         let sweeper = registry.clone();
         let shard_ = shard.clone();
@@ -192,8 +190,11 @@ impl Open {
         }
     }
 
+    /// Neither does a half-sent frame keep a connection, nor an answer that the peer
+    /// does not take; a request that is being served does.
     fn is_idle(&self, now: Mono, idle_max: Duration) -> bool {
-        self.in_flight.get() == 0 && now.since(self.active_at.get()) > idle_max
+        let is_serving = self.in_flight.get() > 0 && self.writing.get().is_none();
+        !is_serving && now.since(self.active_at.get()) > idle_max
     }
 
     fn stalls_others(&self, shard: &Shard, now: Mono) -> bool {
@@ -229,12 +230,12 @@ fn session_limits(shard: &Shard) -> SessionLimits {
 pub(super) struct Host(pub Rc<Registry>);
 
 impl ConnectionHost for Host {
-    fn serve(&self, shard: &Shard, accepted: Accepted) {
+    fn serve(&self, shard: &Shard, incoming: Incoming) {
+        let Incoming { accepted, counted } = incoming;
         let conn = match shard.rt().adopt(accepted) {
             Ok(conn) => conn,
             Err(error) => {
                 tracing::warn!(%error, "an accepted connection was lost");
-                self.0.load.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
         };
@@ -272,7 +273,7 @@ impl ConnectionHost for Host {
                 open.close();
             }
             registry.open.borrow_mut().remove(&id);
-            registry.load.fetch_sub(1, Ordering::Relaxed);
+            drop(counted);
             shard_.counters().connections_open.sub(1);
             registry.gone.notify_all();
         });
@@ -305,9 +306,4 @@ impl ConnectionHost for Host {
             }
         })
     }
-}
-
-/// Tells the load of each shard to the acceptor.
-pub(super) fn loads(shards: usize) -> Vec<Arc<AtomicUsize>> {
-    (0..shards).map(|_| Arc::new(AtomicUsize::new(0))).collect()
 }

@@ -6,7 +6,6 @@
 //! its high watermark; each partition is served whatever the number of shards. Each
 //! run ends with a clean stop and a start that finds the marker.
 
-use super::registry;
 use super::run::{self, ControlPlan, ServeError};
 use crate::client::{BrokerConnection, ClientError, ConnectionOptions};
 use crate::config::{BrokerConfig, HostPort};
@@ -236,24 +235,23 @@ impl Story {
             addr,
             cpus: vec![None; shards],
             sizes: SIZES,
-            loads: registry::loads(shards),
+            connection_overrides: Vec::new(),
         };
         let executors: Vec<Rt> = (0..shards)
             .map(|shard| self.broker.rt_shard(shard))
             .collect();
         let control_rt = rt.clone();
         let started = async move {
-            let loads = plan.loads.clone();
             let prepared = run::prepare(&control_rt, plan).await.expect("it starts");
             let config = Arc::new(prepared.config().clone());
             // Small windows, so that credits run out.
             let mut seats = sim::mesh(shards + 1, 4);
             let seat = seats.pop().expect("one seat for each executor");
             for (me, (seat, rt)) in seats.into_iter().zip(executors).enumerate() {
-                let (config, loads) = (config.clone(), loads.clone());
+                let config = config.clone();
                 rt.clone().spawn(
                     Queue::Latency,
-                    run::shard(rt, seat, me, config, SIZES, loads),
+                    run::shard(rt, seat, me, shards, config, SIZES),
                 );
             }
             let (stop, stopped) = oneshot::<()>();

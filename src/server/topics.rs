@@ -1,11 +1,13 @@
-//! CreateTopics and DeleteTopics. The controller decides; an answer leaves after
+//! CreateTopics, DeleteTopics and CreatePartitions. The controller decides; an answer leaves after
 //! every shard has applied the change.
 
 use super::respond::{Answer, Asked, BadRequest};
-use crate::controller::{ControllerFault, NewTopic, TopicSelector};
+use crate::config::{describe_topic, BrokerConfig};
+use crate::controller::{ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector};
 use crate::protocol::messages::{
-    CreatableTopicConfigs, CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse,
-    DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse,
+    CreatableTopicConfigs, CreatableTopicResult, CreatePartitionsRequest, CreatePartitionsResponse,
+    CreatePartitionsTopicResult, CreateTopicsRequest, CreateTopicsResponse, DeletableTopicResult,
+    DeleteTopicsRequest, DeleteTopicsResponse,
 };
 use crate::protocol::{ErrorCode, Str};
 use crate::shard::Shard;
@@ -51,26 +53,24 @@ pub(super) async fn create(
     let topics = names
         .into_iter()
         .zip(results)
-        .map(|(name, result)| match result {
-            Ok(created) => CreatableTopicResult {
-                name,
-                topic_id: created.id,
-                num_partitions: created.num_partitions,
-                replication_factor: created.replication_factor,
-                configs: Some(
-                    created
-                        .configs
-                        .into_iter()
-                        .map(|(config, value)| CreatableTopicConfigs {
-                            name: Str::from(config),
-                            value: Some(Str::from(value)),
-                            config_source: SOURCE_TOPIC,
-                            ..Default::default()
-                        })
-                        .collect(),
-                ),
-                ..Default::default()
-            },
+        .enumerate()
+        .map(|(i, (name, result))| match result {
+            Ok(created) => {
+                let configs =
+                    (i < TOPICS_DESCRIBED_MAX).then(|| configs_of(shard.config(), &created));
+                CreatableTopicResult {
+                    name,
+                    topic_id: created.id,
+                    topic_config_error_code: match configs {
+                        Some(_) => ErrorCode::None.code(),
+                        None => ErrorCode::InvalidRequest.code(),
+                    },
+                    num_partitions: created.num_partitions,
+                    replication_factor: created.replication_factor,
+                    configs,
+                    ..Default::default()
+                }
+            }
             Err(fault) => CreatableTopicResult {
                 name,
                 error_code: fault.code.code(),
@@ -84,6 +84,56 @@ pub(super) async fn create(
         .collect();
     Ok(asked.answer(&CreateTopicsResponse {
         topics,
+        ..Default::default()
+    })?)
+}
+
+/// All settings of a new topic, as DescribeConfigs would show them.
+fn configs_of(broker: &BrokerConfig, created: &CreatedTopic) -> Vec<CreatableTopicConfigs> {
+    let all = describe_topic(broker, &created.configs);
+    all.map(|described| CreatableTopicConfigs {
+        name: Str::from_static(described.name),
+        value: described.value.map(Str::from),
+        read_only: described.read_only,
+        config_source: described.source as i8,
+        is_sensitive: false,
+    })
+    .collect()
+}
+
+pub(super) async fn create_partitions(
+    shard: &Shard,
+    asked: Asked,
+    request: CreatePartitionsRequest,
+) -> Result<Answer, BadRequest> {
+    let names: Vec<Str> = request
+        .topics
+        .iter()
+        .map(|topic| topic.name.clone())
+        .collect();
+    let topics = request.topics.into_iter().map(|topic| MorePartitions {
+        name: topic.name.to_string(),
+        count: topic.count,
+        assignments: topic.assignments.map(|assignments| {
+            let assignments = assignments.into_iter();
+            assignments.map(|one| one.broker_ids).collect()
+        }),
+    });
+    let results = shard.create_partitions(topics.collect(), request.validate_only);
+    let results = match results.await {
+        Ok(results) => results,
+        Err(code) => names.iter().map(|_| Err(unavailable(code))).collect(),
+    };
+    let results = names.into_iter().zip(results).map(|(name, result)| {
+        let fault = result.err();
+        CreatePartitionsTopicResult {
+            name,
+            error_code: fault.as_ref().map_or(ErrorCode::None, |f| f.code).code(),
+            error_message: fault.map(|fault| Str::from(fault.message)),
+        }
+    });
+    Ok(asked.answer(&CreatePartitionsResponse {
+        results: results.collect(),
         ..Default::default()
     })?)
 }
@@ -149,5 +199,6 @@ fn unavailable(code: ErrorCode) -> ControllerFault {
     }
 }
 
-/// Where a topic's setting comes from, as DescribeConfigs numbers it.
-const SOURCE_TOPIC: i8 = 1;
+/// Of how many topics of a request the settings are in the answer, which would otherwise
+/// be far larger than the request. The others say so (`topic_config_error_code`).
+const TOPICS_DESCRIBED_MAX: usize = 1_000;

@@ -1,5 +1,5 @@
-//! What a shard does when nobody waits: checkpoints, and forgetting inactive producers
-//! (`producers.rs`).
+//! What a shard does when nobody waits: checkpoints, flushes of what is older than
+//! `flush.ms`, and forgetting inactive producers (`producers.rs`).
 //!
 //! A partition is checkpointed when enough was flushed since its last checkpoint
 //! (`checkpoint.bytes`) or enough time has passed; high watermarks travel more often
@@ -48,6 +48,10 @@ async fn run(shard: Shard) {
         let mut lines = Vec::new();
         let partitions = shard.0.partitions.all_online();
         sent.retain(|key, _| shard.0.partitions.online(key).is_ok());
+        // Before the checkpoints, which take time.
+        for named in &partitions {
+            named.partition.flush_old();
+        }
         for named in partitions {
             if shard.is_stopping() {
                 return;

@@ -5,13 +5,13 @@
 //! the checkpoint files of the data directory have exactly one writer.
 
 use super::messages::{CheckpointLine, LoadOrder, LoadSummary, PartitionKey, Reply, Request};
-use super::Seat;
+use super::{Incoming, Seat};
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
-use crate::runtime::{Accepted, IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
+use crate::runtime::{IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
 use crate::storage::{DataDir, DataDirError, StartKind, Storage, StorageLimits};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,9 +194,9 @@ impl Control {
     }
 
     /// Hands a connection to a shard.
-    pub async fn connection(&self, shard: usize, accepted: Accepted) -> Result<(), MeshError> {
+    pub async fn connection(&self, shard: usize, incoming: Incoming) -> Result<(), MeshError> {
         self.mesh()
-            .call(shard, Request::Connection(accepted))
+            .call(shard, Request::Connection(incoming))
             .await
             .map(|_| ())
     }
@@ -317,6 +317,28 @@ impl Control {
                 control.fail_if_stored_nothing(&results);
                 reply.send(Reply::TopicsDeleted(results));
             }),
+            Request::AlterConfigs {
+                alterations,
+                validate_only,
+            } => self.0.rt.spawn(Queue::Latency, async move {
+                let _change = control.0.change.acquire(1).await;
+                let controller = &control.0.controller;
+                let (results, delta) = controller.alter_configs(alterations, validate_only).await;
+                control.carry(delta).await;
+                control.fail_if_stored_nothing(&results);
+                reply.send(Reply::Changed(results));
+            }),
+            Request::CreatePartitions {
+                topics,
+                validate_only,
+            } => self.0.rt.spawn(Queue::Latency, async move {
+                let _change = control.0.change.acquire(1).await;
+                let controller = &control.0.controller;
+                let (results, delta) = controller.create_partitions(topics, validate_only).await;
+                control.carry(delta).await;
+                control.fail_if_stored_nothing(&results);
+                reply.send(Reply::Changed(results));
+            }),
             Request::AllocateProducerIds(count) => self.0.rt.spawn(Queue::Latency, async move {
                 let block = control.0.controller.allocate_producer_ids(count).await;
                 control.fail_if_stored_nothing(std::slice::from_ref(&block));
@@ -330,6 +352,16 @@ impl Control {
                 }
                 reply.send(Reply::Done);
             }
+            Request::RecordLogStart(line) => self.0.rt.spawn(Queue::Latency, async move {
+                let recorded = control.record_log_start(line).await;
+                reply.send(match recorded {
+                    Ok(()) => Reply::Done,
+                    Err(error) => {
+                        control.fail(error.to_string());
+                        Reply::Busy
+                    }
+                });
+            }),
             Request::DataDirFailed(reason) => {
                 self.fail(reason);
                 reply.send(Reply::Done);
@@ -343,8 +375,9 @@ impl Control {
             | Request::Produce(_)
             | Request::Fetch(_)
             | Request::ListOffsets(_)
-            | Request::EpochEnds(_)
+            | Request::DeleteRecords(_)
             | Request::DescribeProducers(_)
+            | Request::EpochEnds(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),
@@ -402,6 +435,11 @@ impl Control {
                     high_watermark: None,
                     log_start: None,
                 });
+            // A log start never falls; a line that was sent earlier may come later.
+            let log_start = match entry.key == line.key {
+                true => line.log_start.max(entry.log_start),
+                false => line.log_start,
+            };
             entry.key = line.key;
             put(
                 &mut entry.recovery_point,
@@ -413,11 +451,7 @@ impl Control {
                 line.high_watermark,
                 &self.0.high_watermarks_dirty,
             );
-            put(
-                &mut entry.log_start,
-                line.log_start,
-                &self.0.log_starts_dirty,
-            );
+            put(&mut entry.log_start, log_start, &self.0.log_starts_dirty);
         }
         drop(all);
         self.0.lines_changed.notify_all();
@@ -457,21 +491,38 @@ impl Control {
         }
     }
 
+    /// Makes a new log start durable. Those that come while a write is under way share
+    /// the next.
+    async fn record_log_start(&self, line: CheckpointLine) -> Result<(), ControlError> {
+        self.merge(vec![line]);
+        let _writing = self.0.writing.acquire(1).await;
+        self.write_log_starts().await
+    }
+
+    /// The caller is the one who writes.
+    async fn write_log_starts(&self) -> Result<(), ControlError> {
+        if self.0.log_starts_dirty.replace(false) {
+            let starts = self.column(|line| line.log_start);
+            self.0.data_dir.write_log_starts(&starts).await?;
+        }
+        Ok(())
+    }
+
+    fn column(&self, pick: fn(&CheckpointLine) -> Option<i64>) -> BTreeMap<(String, i32), i64> {
+        let lines = self.0.lines.borrow();
+        let picked = lines
+            .iter()
+            .filter_map(|(name, line)| pick(line).map(|value| (name.clone(), value)));
+        picked.collect()
+    }
+
     /// Writes the files that have changed. One write at a time.
     async fn write_all(&self) -> Result<(), ControlError> {
         let _writing = self.0.writing.acquire(1).await;
         let data_dir = &self.0.data_dir;
-        let column = |pick: fn(&CheckpointLine) -> Option<i64>| -> BTreeMap<(String, i32), i64> {
-            self.0
-                .lines
-                .borrow()
-                .iter()
-                .filter_map(|(name, line)| pick(line).map(|value| (name.clone(), value)))
-                .collect()
-        };
         if self.recovery_points_dirty() {
             self.0.recovery_points_dirty.set(false);
-            let mut points = column(|line| line.recovery_point);
+            let mut points = self.column(|line| line.recovery_point);
             // Without it every start after a crash would re-read the whole log.
             let point = self.0.controller.recovery_point();
             points.insert((METADATA_TOPIC.to_string(), 0), point);
@@ -480,15 +531,10 @@ impl Control {
         }
         if self.0.high_watermarks_dirty.replace(false) {
             data_dir
-                .write_high_watermarks(&column(|line| line.high_watermark))
+                .write_high_watermarks(&self.column(|line| line.high_watermark))
                 .await?;
         }
-        if self.0.log_starts_dirty.replace(false) {
-            data_dir
-                .write_log_starts(&column(|line| line.log_start))
-                .await?;
-        }
-        Ok(())
+        self.write_log_starts().await
     }
 
     /// A controller that could not write its log refuses every change until a restart,

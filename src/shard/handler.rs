@@ -2,8 +2,9 @@
 //! task that answers.
 
 use super::messages::{Reply, Request};
+use super::Incoming;
 use super::Shard;
-use crate::runtime::{Accepted, Queue, ReplyTo};
+use crate::runtime::{Queue, ReplyTo};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use std::rc::Rc;
 /// Who serves connections on this shard: the room above.
 pub trait ConnectionHost {
     /// Takes over a connection that the acceptor chose this shard for.
-    fn serve(&self, shard: &Shard, accepted: Accepted);
+    fn serve(&self, shard: &Shard, incoming: Incoming);
 
     /// Answers what is in flight, then ends every connection. Resolves when none is
     /// left.
@@ -54,6 +55,14 @@ fn handle(
                 reply.send(Reply::Listed(shard_.list_offsets_here(parts).await));
             });
         }
+        Request::DeleteRecords(parts) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::RecordsDeleted(
+                    shard_.delete_records_here(parts).await,
+                ));
+            });
+        }
         Request::EpochEnds(parts) => {
             reply.send(Reply::EpochEnds(shard.epoch_ends_here(&parts)));
         }
@@ -69,8 +78,8 @@ fn handle(
         Request::DescribeProducers(keys) => {
             reply.send(Reply::ProducersDescribed(shard.producers_here(&keys)));
         }
-        Request::Connection(accepted) => {
-            host.serve(shard, accepted);
+        Request::Connection(incoming) => {
+            host.serve(shard, incoming);
             reply.send(Reply::Done);
         }
         Request::Load(order) => {
@@ -108,8 +117,11 @@ fn handle(
         }
         Request::CreateTopics { .. }
         | Request::DeleteTopics(_)
+        | Request::AlterConfigs { .. }
+        | Request::CreatePartitions { .. }
         | Request::AllocateProducerIds(_)
         | Request::Checkpointed(_)
+        | Request::RecordLogStart(_)
         | Request::DataDirFailed(_) => {
             unreachable!("only the control executor is sent these")
         }

@@ -1,11 +1,13 @@
 //! What travels between executors: one request type and one reply type for the
 //! whole mesh. Everything in them is owned and `Send`; record bytes are refcounted.
 
-use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+use super::Incoming;
+use crate::controller::{
+    ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
+};
 use crate::metadata::{Delta, Image};
-use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader};
+use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
-use crate::runtime::Accepted;
 use crate::storage::leader_epochs::EpochEnd;
 use crate::storage::ProducerStates;
 use bytes::Bytes;
@@ -30,7 +32,7 @@ pub enum Request {
     /// Control to shard: a metadata change to apply.
     Apply(Delta),
     /// Control to shard: a connection to serve.
-    Connection(Accepted),
+    Connection(Incoming),
     /// Control to shard: answer what is in flight, then end every connection.
     Drain,
     /// Control to shard: flush, write indexes, close every partition.
@@ -43,6 +45,8 @@ pub enum Request {
     Fetch(FetchOrder),
     /// Shard to owner.
     ListOffsets(Vec<ListOffsetsPart>),
+    /// Shard to owner.
+    DeleteRecords(Vec<DeleteRecordsPart>),
     /// Shard to owner.
     EpochEnds(Vec<EpochEndPart>),
     /// Shard to owner: send one [`Request::Notice`] when a bound moves.
@@ -60,12 +64,28 @@ pub enum Request {
     },
     /// Shard to control.
     DeleteTopics(Vec<TopicSelector>),
+    /// Shard to control.
+    AlterConfigs {
+        /// What to alter.
+        alterations: Vec<ConfigsAlteration>,
+        /// Check only.
+        validate_only: bool,
+    },
+    /// Shard to control.
+    CreatePartitions {
+        /// Which topics, and how many partitions they are to have.
+        topics: Vec<MorePartitions>,
+        /// Check only.
+        validate_only: bool,
+    },
     /// Shard to control: a block of so many producer ids.
     AllocateProducerIds(i32),
     /// Shard to owner: what these partitions know of producers.
     DescribeProducers(Vec<PartitionKey>),
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
+    /// Shard to control: a new log start, which holds once it is on the disk. Answered then.
+    RecordLogStart(CheckpointLine),
     /// Shard to control: the data directory failed; nothing more may be written there.
     DataDirFailed(String),
 }
@@ -82,6 +102,8 @@ pub enum Reply {
     Fetched(FetchedParts),
     /// The answer to [`Request::ListOffsets`], in the order of its parts.
     Listed(Vec<Result<ListedOffset, ErrorCode>>),
+    /// The answer to [`Request::DeleteRecords`], in the order of its parts.
+    RecordsDeleted(Vec<Result<i64, ErrorCode>>),
     /// The answer to [`Request::EpochEnds`], in the order of its parts.
     EpochEnds(Vec<Result<Option<EpochEnd>, ErrorCode>>),
     /// The answer to [`Request::Watch`]: a bound had moved already.
@@ -90,6 +112,9 @@ pub enum Reply {
     TopicsCreated(Vec<Result<CreatedTopic, ControllerFault>>),
     /// The answer to [`Request::DeleteTopics`].
     TopicsDeleted(Vec<Result<(Uuid, String), ControllerFault>>),
+    /// The answer to [`Request::AlterConfigs`] and to [`Request::CreatePartitions`], in
+    /// the order of the request.
+    Changed(Vec<Result<(), ControllerFault>>),
     /// The answer to [`Request::AllocateProducerIds`]: ids that nobody else gets.
     ProducerIdsAllocated(Result<Range<i64>, ControllerFault>),
     /// The answer to [`Request::DescribeProducers`], in the order of its partitions.
@@ -185,6 +210,8 @@ pub struct ProduceFault {
     pub code: ErrorCode,
     /// For a person; empty when the code says it all.
     pub message: String,
+    /// The records that are to blame, where single records are: the first of them.
+    pub record_errors: Vec<RecordRefusal>,
 }
 
 /// Reads from several partitions of one owner.
@@ -249,6 +276,15 @@ pub struct EpochEndPart {
     pub leader_epoch: i32,
     /// What the asker believes the leader epoch is now; -1 if it does not know.
     pub current_leader_epoch: i32,
+}
+
+/// Asks for the records of a partition below an offset to be deleted.
+#[derive(Debug, Clone, Copy)]
+pub struct DeleteRecordsPart {
+    /// Where.
+    pub key: PartitionKey,
+    /// The new log start offset; -1: the high watermark.
+    pub offset: i64,
 }
 
 /// Asks for one notice when any of these partitions' visible bounds passes what

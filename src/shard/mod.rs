@@ -17,25 +17,30 @@ mod fetch;
 #[cfg(test)]
 mod fetch_tests;
 mod handler;
+mod incoming;
 mod memory;
 mod messages;
 mod offsets;
 mod partitions;
 mod produce;
 mod producers;
+mod retention;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
+pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, EpochEndPart, FetchPart, ListOffsetsPart, LoadSummary,
-    PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
+    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
 };
 
 use crate::config::BrokerConfig;
-use crate::controller::{ControllerFault, CreatedTopic, NewTopic, TopicSelector};
+use crate::controller::{
+    ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
+};
 use crate::metadata::{owner_shard, Image};
 use crate::observe::Counters;
 use crate::protocol::ErrorCode;
@@ -147,6 +152,7 @@ impl Shard {
         let mesh = seat.join(&rt, handler::handler(shard.clone(), host)).await;
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
+        retention::start(&shard);
         shard
     }
 
@@ -226,6 +232,40 @@ impl Shard {
     ) -> Result<Vec<Result<(Uuid, String), ControllerFault>>, ErrorCode> {
         match self.call_control(Request::DeleteTopics(topics)).await? {
             Reply::TopicsDeleted(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// Alters topics' configs through the controller; answers after every shard has put
+    /// them in force.
+    pub async fn alter_configs(
+        &self,
+        alterations: Vec<ConfigsAlteration>,
+        validate_only: bool,
+    ) -> Result<Vec<Result<(), ControllerFault>>, ErrorCode> {
+        let request = Request::AlterConfigs {
+            alterations,
+            validate_only,
+        };
+        match self.call_control(request).await? {
+            Reply::Changed(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// Adds partitions to topics through the controller; answers after every shard has
+    /// them.
+    pub async fn create_partitions(
+        &self,
+        topics: Vec<MorePartitions>,
+        validate_only: bool,
+    ) -> Result<Vec<Result<(), ControllerFault>>, ErrorCode> {
+        let request = Request::CreatePartitions {
+            topics,
+            validate_only,
+        };
+        match self.call_control(request).await? {
+            Reply::Changed(results) => Ok(results),
             _ => Err(ErrorCode::BrokerNotAvailable),
         }
     }

@@ -8,14 +8,17 @@ use crate::config::{ConfigError, TopicConfig};
 use crate::metadata::{Change, Delta, TopicImage};
 use crate::partition::{Partition, PartitionId, PartitionLoad, PartitionOptions};
 use crate::protocol::ErrorCode;
-use crate::runtime::{Dir, IoError, Queue};
+use crate::runtime::local::join_bounded;
+use crate::runtime::{Dir, IoError, Mono, Queue};
 use crate::storage::partition_dir::{self, PartitionDirError};
 use crate::storage::{LoadError, LoadReport, PartitionName};
-use std::cell::RefCell;
+use futures_lite::future::or;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// The table of a shard's partitions.
@@ -132,7 +135,7 @@ impl Shard {
             .iter()
             .map(|line| (line.key, line))
             .collect();
-        let mut summary = LoadSummary::default();
+        let mut wanted = Vec::new();
         for topic in order.image.topics() {
             for key in self.owned(topic) {
                 let line = lines.get(&key);
@@ -142,23 +145,33 @@ impl Shard {
                     log_start: line.and_then(|line| line.log_start),
                     high_watermark: line.and_then(|line| line.high_watermark),
                 };
-                match self.open(topic, key, load).await {
-                    Ok(report) => {
-                        summary.online += 1;
-                        summary.scanned_bytes += report.scanned_bytes;
-                        summary.truncated_bytes += report.truncated_bytes;
-                    }
-                    Err(reason) => {
-                        let name = name_of(topic, key).to_string();
-                        tracing::error!(partition = %name, %reason, "partition is offline");
-                        summary.offline.push((name, reason));
-                    }
-                }
-                self.rt().yield_if_needed().await;
+                wanted.push((topic, key, load));
             }
         }
+        let progress = Progress::new(self, wanted.len());
+        let loads = wanted
+            .into_iter()
+            .map(|(topic, key, load)| self.load_one(topic, key, load, &progress));
+        join_bounded(PARTITIONS_AT_ONCE, loads).await;
+        let summary = progress.summary.into_inner();
         *self.0.image.borrow_mut() = Some(order.image);
         summary
+    }
+
+    async fn load_one(
+        &self,
+        topic: &Arc<TopicImage>,
+        key: PartitionKey,
+        load: PartitionLoad,
+        progress: &Progress,
+    ) {
+        let opened = self.open(topic, key, load).await;
+        if let Err(reason) = &opened {
+            let name = name_of(topic, key);
+            tracing::error!(partition = %name, %reason, "partition is offline");
+        }
+        progress.count(self, name_of(topic, key), opened);
+        self.rt().yield_if_needed().await;
     }
 
     /// Applies a metadata change: creates or deletes what this shard owns, then
@@ -170,7 +183,18 @@ impl Shard {
         let next = image.apply(&delta);
         for change in &delta.changes {
             match change {
-                Change::TopicCreated(topic) => self.create_owned(topic).await,
+                Change::TopicCreated(topic) => self.create_owned(topic, 0).await,
+                Change::PartitionsAdded { id, partitions } => {
+                    let first = partitions.first().map_or(0, |partition| partition.index);
+                    if let Some(topic) = next.topic_by_id(id) {
+                        self.create_owned(topic, first).await;
+                    }
+                }
+                Change::TopicConfigsChanged { id, .. } => {
+                    if let Some(topic) = next.topic_by_id(id) {
+                        self.configure_owned(topic);
+                    }
+                }
                 Change::TopicDeleted { id, .. } => {
                     // Route no new work to it before its partitions go.
                     *self.0.image.borrow_mut() = Some(next.clone());
@@ -178,39 +202,77 @@ impl Shard {
                         self.delete_owned(topic).await;
                     }
                 }
-                Change::TopicConfigsChanged { .. }
-                | Change::BrokerRegistered { .. }
-                | Change::ProducerIdsAllocated { .. } => {}
+                Change::BrokerRegistered { .. } | Change::ProducerIdsAllocated { .. } => {}
             }
         }
         *self.0.image.borrow_mut() = Some(next);
     }
 
-    async fn create_owned(&self, topic: &Arc<TopicImage>) {
-        for key in self.owned(topic) {
+    /// Creates the partitions from the index `first` on.
+    async fn create_owned(&self, topic: &Arc<TopicImage>, first: i32) {
+        let new = self.owned(topic).into_iter();
+        let creations = new.filter(|key| key.index >= first).map(|key| async move {
             if let Err(reason) = self.open(topic, key, PartitionLoad::Create).await {
                 let name = name_of(topic, key);
                 tracing::error!(partition = %name, %reason, "partition could not be created");
             }
+        });
+        join_bounded(PARTITIONS_AT_ONCE, creations).await;
+    }
+
+    /// Puts a topic's settings in force where it is online. The controller has checked
+    /// them; should they not hold here all the same, its partitions serve on with those
+    /// that they have.
+    fn configure_owned(&self, topic: &Arc<TopicImage>) {
+        let config = match self.config_of(topic) {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::error!(topic = %topic.name, %error, "changed settings are not in force: they are not valid here");
+                return;
+            }
+        };
+        for key in self.owned(topic) {
+            if let Ok(partition) = self.0.partitions.online(&key) {
+                partition.set_config(config.clone());
+            }
         }
+    }
+
+    fn config_of(&self, topic: &TopicImage) -> Result<TopicConfig, ConfigError> {
+        let overrides = topic
+            .configs
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        TopicConfig::resolve(self.config(), overrides)
     }
 
     async fn delete_owned(&self, topic: &Arc<TopicImage>) {
-        for key in self.owned(topic) {
-            let slot = self.0.partitions.take(&key);
-            if let Some(Slot::Online(named)) = slot {
-                named.partition.delete().await;
-            }
-            let name = name_of(topic, key);
-            if let Err(error) = self.remove_directory(&name).await {
-                tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
-            }
+        let deletions = self
+            .owned(topic)
+            .into_iter()
+            .map(|key| self.delete_one(topic, key));
+        join_bounded(PARTITIONS_AT_ONCE, deletions).await;
+    }
+
+    async fn delete_one(&self, topic: &Arc<TopicImage>, key: PartitionKey) {
+        let mut delay = Duration::from_millis(self.config().log_segment_delete_delay_ms);
+        if let Some(Slot::Online(named)) = self.0.partitions.take(&key) {
+            delay = named.partition.file_delete_delay();
+            named.partition.delete().await;
+        }
+        let name = name_of(topic, key);
+        if let Err(error) = self.remove_directory(&name, delay).await {
+            tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
         }
     }
 
-    /// Renames a partition's directory away, durably, and removes it in the
-    /// background.
-    async fn remove_directory(&self, name: &PartitionName) -> Result<(), PartitionDirError> {
+    /// Renames a partition's directory away, durably, and removes it in the background
+    /// after `delay` (`file.delete.delay.ms`). A stop before leaves that to the next start.
+    async fn remove_directory(
+        &self,
+        name: &PartitionName,
+        delay: Duration,
+    ) -> Result<(), PartitionDirError> {
         let data_dir = self.0.partitions.data_dir();
         if !self
             .rt()
@@ -222,9 +284,16 @@ impl Shard {
             return Ok(());
         }
         let renamed = partition_dir::begin_delete(self.rt(), &data_dir, name).await?;
-        let rt = self.rt().clone();
+        let shard = self.clone();
         self.rt().spawn(Queue::Background, async move {
-            if let Err(error) = partition_dir::finish_delete(&rt, &data_dir, &renamed).await {
+            let (rt, stop) = (shard.rt(), shard.stop_event().listen());
+            if !shard.is_stopping() {
+                or(stop, rt.sleep(delay)).await;
+            }
+            if shard.is_stopping() {
+                return;
+            }
+            if let Err(error) = partition_dir::finish_delete(rt, &data_dir, &renamed).await {
                 tracing::warn!(%error, "files of a deleted partition stay until the next start");
             }
         });
@@ -272,11 +341,7 @@ impl Shard {
         key: PartitionKey,
         load: PartitionLoad,
     ) -> Result<(Partition, LoadReport), OpenError> {
-        let overrides = topic
-            .configs
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()));
-        let config = TopicConfig::resolve(self.config(), overrides)?;
+        let config = self.config_of(topic)?;
         let image = &topic.partitions[key.index as usize];
         let (dir, load) = self.directory(&name_of(topic, key), topic.id, load).await?;
         let options = PartitionOptions {
@@ -291,6 +356,7 @@ impl Shard {
             replication_factor: image.replicas.len(),
             load,
             write_budget: self.0.write_budget.clone(),
+            record_log_start: self.log_start_recorder(key, topic.name.clone()),
         };
         let (partition, report) = Partition::open(&self.0.storage, options).await?;
         let shard = self.clone();
@@ -324,7 +390,7 @@ impl Shard {
             match partition_dir::read_topic_id(&dir).await? {
                 Some(found) if found == topic_id => return Ok((dir, load)),
                 // Of a deleted topic of the same name, whose removal was cut short.
-                Some(_) => self.remove_directory(name).await?,
+                Some(_) => self.remove_directory(name, Duration::ZERO).await?,
                 None if flushed > 0 => {
                     return Err(OpenError::IdLost {
                         path: path(),
@@ -347,8 +413,10 @@ impl Shard {
     /// Flushes and closes every partition.
     pub(super) async fn close_partitions(&self) -> CloseSummary {
         let mut summary = CloseSummary::default();
-        for named in self.0.partitions.all_online() {
-            match named.partition.close().await {
+        let closing = self.0.partitions.all_online().into_iter();
+        let closing = closing.map(|named| async move { (named.partition.close().await, named) });
+        for (closed, named) in join_bounded(PARTITIONS_AT_ONCE, closing).await {
+            match closed {
                 Ok(closed) => summary.lines.push(CheckpointLine {
                     key: named.key,
                     topic: named.topic.to_string(),
@@ -376,9 +444,58 @@ impl Shard {
     }
 }
 
+/// How far a load is, for the log.
+struct Progress {
+    wanted: usize,
+    done: Cell<usize>,
+    told_at: Cell<Mono>,
+    summary: RefCell<LoadSummary>,
+}
+
+impl Progress {
+    fn new(shard: &Shard, wanted: usize) -> Progress {
+        Progress {
+            wanted,
+            done: Cell::new(0),
+            told_at: Cell::new(shard.rt().now()),
+            summary: RefCell::default(),
+        }
+    }
+
+    fn count(&self, shard: &Shard, name: PartitionName, opened: Result<LoadReport, String>) {
+        let mut summary = self.summary.borrow_mut();
+        match opened {
+            Ok(report) => {
+                summary.online += 1;
+                summary.scanned_bytes += report.scanned_bytes;
+                summary.truncated_bytes += report.truncated_bytes;
+            }
+            Err(reason) => summary.offline.push((name.to_string(), reason)),
+        }
+        self.done.set(self.done.get() + 1);
+        let now = shard.rt().now();
+        if now.since(self.told_at.get()) >= PROGRESS_PAUSE && self.done.get() < self.wanted {
+            self.told_at.set(now);
+            tracing::info!(
+                shard = shard.me(),
+                loaded = self.done.get(),
+                of = self.wanted,
+                offline = summary.offline.len(),
+                scanned_bytes = summary.scanned_bytes,
+                "loading partitions goes on"
+            );
+        }
+    }
+}
+
 fn name_of(topic: &TopicImage, key: PartitionKey) -> PartitionName {
     PartitionName {
         topic: topic.name.to_string(),
         partition: key.index,
     }
 }
+
+/// Partitions that are loaded, created, deleted or closed at the same time.
+const PARTITIONS_AT_ONCE: usize = 16;
+/// The time between two lines of the log about a load.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(5);

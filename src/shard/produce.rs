@@ -144,6 +144,7 @@ impl Shard {
             .map_err(|error| ProduceFault {
                 code: error.code,
                 message: error.message,
+                record_errors: error.record_errors,
             })
     }
 
@@ -168,5 +169,6 @@ fn fault(code: ErrorCode) -> ProduceFault {
     ProduceFault {
         code,
         message: String::new(),
+        record_errors: Vec::new(),
     }
 }

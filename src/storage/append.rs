@@ -19,7 +19,7 @@
 use super::batch;
 use super::cache::{BatchRun, RunBatch};
 use super::log::LogShared;
-use super::segment::{file_name, Extent, IndexEntry, Segment};
+use super::segment::{file_name, Extent, IndexEntry, RollClock, Segment};
 use super::{AppendError, Log, LogBatch};
 use crate::runtime::{IoError, OpenMode, SharedBuf, BLOCK_BYTES};
 use std::rc::Rc;
@@ -151,13 +151,7 @@ impl LogShared {
         let mut entries = Vec::new();
         let mut count = 0;
         for batch in batches {
-            if extent.must_roll(
-                segment.base_offset,
-                segment.created_ms,
-                batch,
-                &config,
-                now_ms,
-            ) {
+            if extent.must_roll(segment.base_offset, segment.clock, batch, &config, now_ms) {
                 break;
             }
             entries.extend(extent.add(batch, config.index_interval_bytes));
@@ -166,13 +160,19 @@ impl LogShared {
         (count, extent, entries)
     }
 
-    async fn create_segment(&self, base_offset: i64) -> Result<Segment, IoError> {
+    /// Creates a segment's file; it is not part of the log yet. The caller has the log's
+    /// end for itself.
+    pub(super) async fn create_segment(&self, base_offset: i64) -> Result<Segment, IoError> {
         let name = file_name(base_offset, "log");
         let file = self.dir.open(&name, OpenMode::CreateNew).await?;
         // A flush that began before cannot have synced the name; the next one will.
         self.name_unsynced.set(true);
-        let now_ms = self.storage.rt().wall_clock_ms();
-        Ok(Segment::new_active(base_offset, file, now_ms))
+        let rt = self.storage.rt();
+        let clock = RollClock {
+            created_ms: rt.wall_clock_ms(),
+            jitter_ms: self.config.get().draw_jitter_ms(rt),
+        };
+        Ok(Segment::new_active(base_offset, file, clock))
     }
 
     fn fill(&self, tail: &[u8], batches: &[LogBatch]) -> SharedBuf {

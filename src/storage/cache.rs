@@ -174,6 +174,20 @@ impl Cache {
         }
     }
 
+    /// Forgets the entries that lie wholly below `offset`.
+    pub(super) fn remove_below(&self, log: u64, offset: i64) {
+        let mut state = self.0.borrow_mut();
+        let below: Vec<Key> = state
+            .entries
+            .range((log, i64::MIN)..(log, offset))
+            .filter(|(_, entry)| entry.run.last_offset() < offset)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in below {
+            state.remove(key);
+        }
+    }
+
     /// Forgets all of a log.
     pub(super) fn remove_log(&self, log: u64) {
         self.clip(log, i64::MIN);

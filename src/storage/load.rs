@@ -3,7 +3,13 @@
 //! After a clean stop nothing is scanned but the end of the last segment, from its
 //! last index entry on; otherwise `recover.rs` finds the end of the log. Sealed
 //! segments are opened when they are first needed; a load looks at their ends only, to
-//! notice that one of them is missing (`segment_ends.rs`). When [`Log::open`] returns, every
+//! notice that one of them is missing (`segment_ends.rs`).
+//!
+//! The recorded log start offset explains the head: segments that lie wholly below it
+//! are what an interrupted removal left (`retention.rs`), and go; a first segment that
+//! begins above it has lost what stood before it, which is damage. Without a record the
+//! first segment is taken as it is: Apache Kafka records a log start only where it lies
+//! inside a segment, and this broker records every one before it removes anything. When [`Log::open`] returns, every
 //! byte of the log is durable.
 //!
 //! What it is not: it does not decide whether a stop was clean, and it writes no
@@ -13,7 +19,9 @@ use super::epochs_of_batches::epochs_of_batches;
 use super::index_files::open_indexes;
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log::{LoadedLog, LoadedSegment};
-use super::log_files::{damaged, file_name, LogFiles, LOG};
+use super::log_files::{
+    damaged, file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
+};
 use super::producer_replay::producers_at;
 use super::recover::{remove_beyond, Recovery, RecoveryStart, ScannedSegment};
 use super::segment::MAX_TIMESTAMP_UNKNOWN;
@@ -64,7 +72,11 @@ impl Log {
     ) -> Result<(Log, LoadReport), LoadError> {
         let rt = storage.rt().clone();
         let started = rt.now();
-        let files = LogFiles::clean_up(&rt, &dir).await?;
+        let mut files = LogFiles::clean_up(&rt, &dir).await?;
+        if let Some(log_start) = mode.log_start {
+            check_head(&dir, &files, log_start)?;
+            remove_expired_head(&dir, &mut files, log_start).await?;
+        }
         let epochs_on_disk = read_epochs(&dir).await?;
         let mut load = Load {
             epochs: epochs_on_disk.clone().unwrap_or_default(),
@@ -307,6 +319,50 @@ impl Load<'_> {
             producers,
         }))
     }
+}
+
+/// Refuses a log whose first segment begins above the recorded log start.
+fn check_head(dir: &Dir, files: &LogFiles, log_start: i64) -> Result<(), LoadError> {
+    match files.segments.keys().next() {
+        Some(first) if *first > log_start => {
+            let detail = format!(
+                "offsets {log_start} to {} are missing before it; restore them, or, to go on \
+                 without them, remove the partition's line from log-start-offset-checkpoint",
+                first - 1
+            );
+            Err(damaged(dir, &file_name(*first, LOG), 0, &detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finishes an interrupted removal: segments that end at or below the recorded log
+/// start go. Not made durable; the record makes any later load repeat it.
+async fn remove_expired_head(
+    dir: &Dir,
+    files: &mut LogFiles,
+    log_start: i64,
+) -> Result<(), LoadError> {
+    let holder = files.segments.range(..=log_start).next_back();
+    let Some(kept) = holder.map(|(base, _)| *base) else {
+        return Ok(());
+    };
+    let left = files.segments.split_off(&kept);
+    let expired = std::mem::replace(&mut files.segments, left);
+    for base in expired.keys() {
+        for extension in [INDEX, TIME_INDEX, TXN_INDEX, LOG] {
+            remove_if_there(dir, &file_name(*base, extension)).await?;
+        }
+    }
+    if !expired.is_empty() {
+        let bytes: u64 = expired.values().map(|f| f.log_bytes).sum();
+        tracing::info!(
+            "removed {} segments of {bytes} bytes below the log start offset {log_start} of {}",
+            expired.len(),
+            dir.path().display()
+        );
+    }
+    Ok(())
 }
 
 /// Reads the leader-epoch checkpoint. `None` if there is none that can be used: the

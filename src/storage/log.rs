@@ -74,6 +74,10 @@ pub struct LogConfig {
     pub index_bytes_max: u32,
     /// Flushed bytes after which the owner should call [`Log::checkpoint`].
     pub checkpoint_bytes: u64,
+    /// `segment.jitter.ms`.
+    pub segment_jitter_ms: i64,
+    /// `file.delete.delay.ms`.
+    pub file_delete_delay_ms: u64,
 }
 
 impl Default for LogConfig {
@@ -84,6 +88,19 @@ impl Default for LogConfig {
             index_interval_bytes: 4096,
             index_bytes_max: 10 << 20,
             checkpoint_bytes: 64 << 20,
+            segment_jitter_ms: 0,
+            file_delete_delay_ms: 60_000,
+        }
+    }
+}
+
+impl LogConfig {
+    /// By how much earlier than `segment.ms` one segment is rolled: drawn when it is
+    /// created, so that logs that were created together do not roll together.
+    pub(super) fn draw_jitter_ms(&self, rt: &Rt) -> i64 {
+        match self.segment_jitter_ms.min(self.segment_ms) {
+            none if none <= 0 => 0,
+            most => (rt.random_u64() % most as u64) as i64,
         }
     }
 }
@@ -284,7 +301,14 @@ impl Log {
         let segments: Vec<Rc<Segment>> = segments
             .into_iter()
             .enumerate()
-            .map(|(i, segment)| Rc::new(Segment::loaded(segment, i == last, now_ms)))
+            .map(|(i, segment)| {
+                let active = i == last;
+                let jitter_ms = match active {
+                    true => config.draw_jitter_ms(storage.rt()),
+                    false => 0,
+                };
+                Rc::new(Segment::loaded(segment, active, now_ms, jitter_ms))
+            })
             .collect();
         let end = segments[last].extent();
         assert_eq!(
@@ -510,6 +534,11 @@ impl IoGate {
         let guard = ExclusiveGuard(self.0.clone());
         self.0.changed.wait_until(|| self.0.inside.get() == 0).await;
         Ok(guard)
+    }
+
+    /// Waits until the gate is closed for good.
+    pub(super) async fn closed(&self) {
+        self.0.changed.wait_until(|| self.is_closed()).await;
     }
 
     /// Closes the gate for good, and waits until nobody is inside.

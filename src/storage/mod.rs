@@ -35,6 +35,7 @@ mod read;
 mod recover;
 #[cfg(test)]
 mod recovery_tests;
+mod retention;
 mod retire;
 mod scan;
 mod segment;
@@ -54,5 +55,6 @@ pub use producer_state::{
     PRODUCERS_MAX,
 };
 pub use read::ReadSlices;
+pub use retention::{RemovedHead, RetentionError, RetentionRules};
 pub use retire::RetireError;
 pub use timestamps::TimestampOffset;

@@ -22,10 +22,18 @@ use std::rc::{Rc, Weak};
 /// A segment. Shared between the log's list and whoever works on it.
 pub(super) struct Segment {
     pub(super) base_offset: i64,
-    /// Wall clock of its creation (or load), for rolls of batches without timestamps.
-    pub(super) created_ms: i64,
+    pub(super) clock: RollClock,
     state: RefCell<SegmentState>,
     used: Cell<u64>,
+}
+
+/// What decides beside its batches when a segment has reached `segment.ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RollClock {
+    /// Wall clock of its creation (or load), for batches without timestamps.
+    pub(super) created_ms: i64,
+    /// By how much earlier it is rolled (`segment.jitter.ms`).
+    pub(super) jitter_ms: i64,
 }
 
 struct SegmentState {
@@ -88,10 +96,10 @@ pub(super) struct IndexEntry {
 
 impl Segment {
     /// A new, empty, active segment.
-    pub(super) fn new_active(base_offset: i64, file: File, now_ms: i64) -> Segment {
+    pub(super) fn new_active(base_offset: i64, file: File, clock: RollClock) -> Segment {
         Segment {
             base_offset,
-            created_ms: now_ms,
+            clock,
             state: RefCell::new(SegmentState {
                 extent: Extent::empty(base_offset),
                 allocated: 0,
@@ -108,7 +116,12 @@ impl Segment {
     }
 
     /// A segment as a load found it.
-    pub(super) fn loaded(loaded: LoadedSegment, active: bool, now_ms: i64) -> Segment {
+    pub(super) fn loaded(
+        loaded: LoadedSegment,
+        active: bool,
+        now_ms: i64,
+        jitter_ms: i64,
+    ) -> Segment {
         let LoadedSegment {
             base_offset,
             next_offset,
@@ -130,7 +143,10 @@ impl Segment {
         let last_indexed = open.as_ref().and_then(|o| o.index.last());
         Segment {
             base_offset,
-            created_ms: now_ms,
+            clock: RollClock {
+                created_ms: now_ms,
+                jitter_ms,
+            },
             state: RefCell::new(SegmentState {
                 extent: Extent {
                     len,
@@ -222,7 +238,7 @@ impl Segment {
     /// Takes over a file and indexes that were opened for it.
     pub(super) fn set_open(&self, file: File, index: OffsetIndex, time_index: TimeIndex) {
         let mut state = self.state.borrow_mut();
-        if state.extent.max_timestamp == MAX_TIMESTAMP_UNKNOWN.0 {
+        if state.extent.is_max_timestamp_unknown() {
             let largest = time_index.last().unwrap_or((-1, self.base_offset));
             state.extent.max_timestamp = largest.0;
             state.extent.max_timestamp_offset = largest.1;
@@ -326,13 +342,18 @@ impl Extent {
         }
     }
 
+    /// Whether the largest timestamp is [`MAX_TIMESTAMP_UNKNOWN`].
+    pub(super) fn is_max_timestamp_unknown(&self) -> bool {
+        self.max_timestamp == MAX_TIMESTAMP_UNKNOWN.0
+    }
+
     /// Whether `batch` must go to a new segment: by size (`segment.bytes`), by age
-    /// (`segment.ms`), because an index is full (`segment.index.bytes`), or because its
+    /// (`segment.ms` less the segment's jitter), because an index is full (`segment.index.bytes`), or because its
     /// offset does not fit beside the base offset.
     pub(super) fn must_roll(
         &self,
         base_offset: i64,
-        created_ms: i64,
+        clock: RollClock,
         batch: &LogBatch,
         config: &LogConfig,
         now_ms: i64,
@@ -346,12 +367,12 @@ impl Extent {
             Some(first) if first >= 0 && batch.max_timestamp >= 0 => {
                 batch.max_timestamp.saturating_sub(first)
             }
-            _ => now_ms.saturating_sub(created_ms),
+            _ => now_ms.saturating_sub(clock.created_ms),
         };
         let index_bytes_max = config.index_bytes_max as usize;
         let index_full = self.index_entries >= index_bytes_max / OffsetIndex::ENTRY_BYTES
             || self.time_index_entries + 1 >= index_bytes_max / TimeIndex::ENTRY_BYTES;
-        !offset_fits || !size_fits || age_ms > config.segment_ms || index_full
+        !offset_fits || !size_fits || age_ms > config.segment_ms - clock.jitter_ms || index_full
     }
 
     /// Moves past `batch`; the index entry that is due for it, if one is.

@@ -13,7 +13,9 @@ use super::log::LogShared;
 use super::segment::Segment;
 use super::walk::SegmentWalk;
 use super::{Log, ReadError};
-use crate::protocol::batch::{BatchError, BatchView, DecompressError, RecordIter, TimestampType};
+use crate::protocol::batch::{
+    BatchError, BatchView, DecompressError, TimestampType, RECORDS_BYTES_MAX,
+};
 use std::rc::Rc;
 
 /// A record found by its timestamp.
@@ -38,15 +40,48 @@ impl Log {
         let log = &*self.0;
         let _io = log.gate.enter().await.map_err(|_| ReadError::Closed)?;
         let bound = bound.min(self.end_offset());
-        let log_start = self.log_start_offset();
-        for segment in log.segments() {
+        loop {
+            match log.first_at(timestamp, bound).await {
+                // The head of the log went meanwhile.
+                Err(ReadError::OutOfRange { .. }) => continue,
+                other => return other,
+            }
+        }
+    }
+
+    /// The first record from the log start on and below `bound` with the largest
+    /// timestamp. (KIP-734.)
+    pub async fn offset_of_max_timestamp(
+        &self,
+        bound: i64,
+    ) -> Result<Option<TimestampOffset>, ReadError> {
+        let log = &*self.0;
+        let _io = log.gate.enter().await.map_err(|_| ReadError::Closed)?;
+        let bound = bound.min(self.end_offset());
+        loop {
+            match log.first_largest(bound).await {
+                Err(ReadError::OutOfRange { .. }) => continue,
+                other => return other,
+            }
+        }
+    }
+}
+
+impl LogShared {
+    async fn first_at(
+        &self,
+        timestamp: i64,
+        bound: i64,
+    ) -> Result<Option<TimestampOffset>, ReadError> {
+        let (segments, log_start) = self.segments();
+        for segment in segments {
             if segment.base_offset >= bound {
                 break;
             }
             if segment.extent().max_timestamp < timestamp {
                 continue;
             }
-            let mut walk = log
+            let mut walk = self
                 .walk_after(&segment, |_, times| times.lookup(timestamp))
                 .await?;
             while let Some((header, position)) = walk.next().await? {
@@ -66,27 +101,11 @@ impl Log {
         Ok(None)
     }
 
-    /// The first record at or above the log start and below `bound` with the largest
-    /// timestamp. (KIP-734.)
-    pub async fn offset_of_max_timestamp(
-        &self,
-        bound: i64,
-    ) -> Result<Option<TimestampOffset>, ReadError> {
-        let log = &*self.0;
-        let _io = log.gate.enter().await.map_err(|_| ReadError::Closed)?;
-        let bound = bound.min(self.end_offset());
-        let log_start = self.log_start_offset();
-        if log_start >= bound {
-            return Ok(None);
-        }
-        // Of a batch that the log start cuts, the header tells too much.
-        let cut = log.largest_of_cut_batch(log_start).await?;
-        let mut best: Option<(Rc<Segment>, BatchHeader, u64)> = None;
-        let cut_timestamp = cut.map_or(-1, |found| found.timestamp);
-        for segment in log.segments() {
-            let best_timestamp = best
-                .as_ref()
-                .map_or(cut_timestamp, |(_, h, _)| h.max_timestamp);
+    async fn first_largest(&self, bound: i64) -> Result<Option<TimestampOffset>, ReadError> {
+        let (segments, log_start) = self.segments();
+        let mut best: Option<(Rc<Segment>, LargestIn)> = None;
+        for segment in segments {
+            let best_timestamp = best.as_ref().map_or(-1, |(_, found)| found.timestamp);
             if segment.base_offset >= bound {
                 break;
             }
@@ -94,26 +113,32 @@ impl Log {
                 continue;
             }
             let reaches_bound = segment.next_offset() > bound;
-            let found = log
+            let found = self
                 .max_batch(&segment, best_timestamp, log_start, bound, reaches_bound)
                 .await?;
-            if let Some((header, position)) = found {
-                best = Some((segment, header, position));
+            if let Some(found) = found {
+                best = Some((segment, found));
             }
         }
-        let Some((segment, header, position)) = best else {
-            return Ok(cut);
+        let Some((segment, found)) = best else {
+            return Ok(None);
         };
-        let file = log.open_file(&segment).await?;
-        let mut walk = SegmentWalk::new(log, &segment, file, position, 0, WALK_READ_BYTES);
-        let largest = header.max_timestamp;
-        first_record(&mut walk, &header, position, largest, log_start).await
+        let file = self.open_file(&segment).await?;
+        let LargestIn {
+            header,
+            position,
+            timestamp,
+        } = found;
+        let mut walk = SegmentWalk::new(self, &segment, file, position, 0, WALK_READ_BYTES);
+        first_record(&mut walk, &header, position, timestamp, log_start).await
     }
-}
 
-impl LogShared {
-    fn segments(&self) -> Vec<Rc<Segment>> {
-        self.state.borrow().segments.clone()
+    /// The segments that reach above the log start offset, and that offset.
+    fn segments(&self) -> (Vec<Rc<Segment>>, i64) {
+        let state = self.state.borrow();
+        let start = state.log_start_offset;
+        let below = state.segments.partition_point(|s| s.next_offset() <= start);
+        (state.segments[below..].to_vec(), start)
     }
 
     /// A walk from the batch after which `skip` (looking at the indexes) says that the
@@ -139,41 +164,8 @@ impl LogShared {
         ))
     }
 
-    /// If `log_start` lies within a batch: of its records from there on, the first with
-    /// the largest timestamp.
-    async fn largest_of_cut_batch(
-        &self,
-        log_start: i64,
-    ) -> Result<Option<TimestampOffset>, ReadError> {
-        let segment = self.segment_for(log_start);
-        let file = self.open_file(&segment).await?;
-        let entry = segment.with_indexes(|index, _| index.lookup(log_start));
-        let position = entry.flatten().map_or(0, |(_, p)| u64::from(p));
-        let base = segment.base_offset;
-        let mut walk = SegmentWalk::new(self, &segment, file, position, base, WALK_READ_BYTES);
-        while let Some((header, position)) = walk.next().await? {
-            if header.base_offset >= log_start {
-                break;
-            }
-            if header.last_offset < log_start {
-                continue;
-            }
-            let mut best: Option<TimestampOffset> = None;
-            let offset_min = log_start;
-            records_from(&mut walk, &header, position, offset_min, |found| {
-                if found.timestamp > best.map_or(-1, |best| best.timestamp) {
-                    best = Some(found);
-                }
-                false
-            })
-            .await?;
-            return Ok(best);
-        }
-        Ok(None)
-    }
-
-    /// The first batch that begins in the log, ends below `bound`, and has the largest
-    /// timestamp above `above`.
+    /// The first batch below `bound` with the largest timestamp above `above` of a record
+    /// that is not below the log start.
     async fn max_batch(
         &self,
         segment: &Rc<Segment>,
@@ -181,7 +173,7 @@ impl LogShared {
         log_start: i64,
         bound: i64,
         reaches_bound: bool,
-    ) -> Result<Option<(BatchHeader, u64)>, ReadError> {
+    ) -> Result<Option<LargestIn>, ReadError> {
         self.open_file(segment).await?;
         let largest = segment.extent().max_timestamp;
         // Where the whole segment counts, its largest timestamp is known; otherwise the
@@ -195,15 +187,27 @@ impl LogShared {
                 times.lookup(known.0)
             })
             .await?;
-        let mut best: Option<(BatchHeader, u64)> = None;
+        let mut best: Option<LargestIn> = None;
         while let Some((header, position)) = walk.next().await? {
             if header.last_offset >= bound {
                 break;
             }
-            let least = best.as_ref().map_or(above, |(h, _)| h.max_timestamp);
-            if header.max_timestamp > least && header.base_offset >= log_start {
-                best = Some((header, position));
-                if header.max_timestamp >= largest {
+            let least = best.as_ref().map_or(above, |found| found.timestamp);
+            if header.max_timestamp <= least || header.last_offset < log_start {
+                continue;
+            }
+            // The record with the batch's largest timestamp may lie below the log start.
+            let timestamp = match header.base_offset < log_start {
+                true => largest_record(&mut walk, &header, position, log_start).await?,
+                false => header.max_timestamp,
+            };
+            if timestamp > least {
+                best = Some(LargestIn {
+                    header,
+                    position,
+                    timestamp,
+                });
+                if timestamp >= largest {
                     break;
                 }
             }
@@ -212,7 +216,32 @@ impl LogShared {
     }
 }
 
-/// The first record of a batch at or above `timestamp`, not below `offset_min`.
+/// A batch, and the largest timestamp of those of its records that exist.
+struct LargestIn {
+    header: BatchHeader,
+    position: u64,
+    timestamp: i64,
+}
+
+/// The largest timestamp of the records of a batch that are not below `offset_min`; -1 if
+/// there is none.
+async fn largest_record(
+    walk: &mut SegmentWalk<'_>,
+    header: &BatchHeader,
+    position: u64,
+    offset_min: i64,
+) -> Result<i64, ReadError> {
+    let mut largest = -1;
+    let look = |timestamp: i64, _| {
+        largest = largest.max(timestamp);
+        false
+    };
+    visit_records(walk, header, position, offset_min, look).await?;
+    Ok(largest)
+}
+
+/// The first record of a batch at or above `timestamp`, not below `offset_min`. The batch
+/// reaches `timestamp`.
 async fn first_record(
     walk: &mut SegmentWalk<'_>,
     header: &BatchHeader,
@@ -220,53 +249,53 @@ async fn first_record(
     timestamp: i64,
     offset_min: i64,
 ) -> Result<Option<TimestampOffset>, ReadError> {
-    let mut first = None;
-    records_from(walk, header, position, offset_min, |found| {
-        let qualifies = found.timestamp >= timestamp;
-        first = qualifies.then_some(found);
-        qualifies
-    })
-    .await?;
-    Ok(first)
+    let mut found = None;
+    let look = |at, offset| {
+        if at >= timestamp {
+            found = Some(TimestampOffset {
+                timestamp: at,
+                offset,
+                leader_epoch: header.leader_epoch,
+            });
+        }
+        found.is_some()
+    };
+    visit_records(walk, header, position, offset_min, look).await?;
+    Ok(found)
 }
 
-/// Shows the records of a batch from `offset_min` on, in order, until `is_enough`. Where
-/// all have one timestamp, or the records are too many bytes to be searched, only the
-/// first is shown, with the batch's largest timestamp: so no record is missed.
-async fn records_from(
+/// Shows timestamp and offset of a batch's records that are not below `offset_min`, in
+/// order, until `look` says that it has seen enough. A batch whose records all have one
+/// timestamp, or are too much to search, is shown as one record: none may be missed.
+async fn visit_records(
     walk: &mut SegmentWalk<'_>,
     header: &BatchHeader,
     position: u64,
     offset_min: i64,
-    mut is_enough: impl FnMut(TimestampOffset) -> bool,
+    mut look: impl FnMut(i64, i64) -> bool,
 ) -> Result<(), ReadError> {
     let bytes = walk.batch_bytes(header, position).await?;
     let corrupt = |e: BatchError| walk.corrupt_at(position, e.to_string());
     let view = BatchView::parse(bytes).map_err(corrupt)?;
-    let found = |timestamp, offset| TimestampOffset {
-        timestamp,
-        offset,
-        leader_epoch: header.leader_epoch,
-    };
-    let at_start = found(header.max_timestamp, header.base_offset.max(offset_min));
+    let first = header.base_offset.max(offset_min);
     let attributes = view.header().attributes;
     if attributes.timestamp_type() == TimestampType::LogAppendTime {
-        is_enough(at_start);
+        look(header.max_timestamp, first);
         return Ok(());
     }
-    let records = match view.decompressed(RECORDS_BYTES_MAX) {
-        Ok(records) => records,
-        Err(BatchError::Decompress(DecompressError::TooLarge { .. })) => {
-            is_enough(at_start);
-            return Ok(());
-        }
-        Err(error) => return Err(corrupt(error)),
-    };
-    for record in RecordIter::new(&records, view.header().record_count) {
-        let record = record.map_err(|e| corrupt(e.into()))?;
+    for record in view.scan(RECORDS_BYTES_MAX).map_err(corrupt)? {
+        let record = match record {
+            Ok(record) => record,
+            // Too much to search: the batch's start, so that no record is missed.
+            Err(BatchError::Decompress(DecompressError::TooLarge { .. })) => {
+                look(header.max_timestamp, first);
+                return Ok(());
+            }
+            Err(error) => return Err(corrupt(error)),
+        };
         let offset = header.base_offset + i64::from(record.offset_delta);
-        let timestamp = view.header().timestamp(record.timestamp_delta);
-        if offset >= offset_min && is_enough(found(timestamp, offset)) {
+        let at = view.header().timestamp(record.timestamp_delta);
+        if offset >= offset_min && look(at, offset) {
             break;
         }
     }
@@ -274,5 +303,3 @@ async fn records_from(
 }
 
 const WALK_READ_BYTES: usize = 128 << 10;
-/// The most that the records of one batch may take, decompressed, to be searched.
-const RECORDS_BYTES_MAX: usize = 64 << 20;

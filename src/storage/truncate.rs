@@ -52,7 +52,8 @@ impl Log {
 }
 
 impl LogShared {
-    fn fence(&self) -> Option<String> {
+    /// Why nothing is written any more, if so.
+    pub(super) fn fence(&self) -> Option<String> {
         let state = self.state.borrow();
         let flush_fence = state.flush_fence.as_ref().map(|e| e.to_string());
         state.append_fence.clone().or(flush_fence)
@@ -115,7 +116,8 @@ impl LogShared {
             max_timestamp: scan.max_timestamp,
             open: Some((file, scan.index, scan.time_index)),
         };
-        let active = Rc::new(Segment::loaded(active, true, rt.wall_clock_ms()));
+        let jitter_ms = self.config.get().draw_jitter_ms(rt);
+        let active = Rc::new(Segment::loaded(active, true, rt.wall_clock_ms(), jitter_ms));
         let mut state = self.state.borrow_mut();
         let keep = state.segments.partition_point(|s| s.base_offset < base);
         state.segments.truncate(keep);

@@ -15,7 +15,7 @@ use super::segment::{Segment, SegmentPhase};
 use super::segment_ends::misfit;
 use super::ReadError;
 use crate::runtime::local::Permit;
-use crate::runtime::{File, OpenMode};
+use crate::runtime::{File, IoError, IoErrorKind, OpenMode};
 use bytes::Bytes;
 use std::rc::Rc;
 
@@ -184,16 +184,20 @@ impl LogShared {
     }
 
     /// The file of a segment, opened with its indexes if it was not. An index that is
-    /// absent or does not fit its segment is rebuilt.
+    /// absent or does not fit its segment is rebuilt. [`ReadError::OutOfRange`] for one that
+    /// was removed from the head of the log meanwhile.
     pub(super) async fn open_file(&self, segment: &Rc<Segment>) -> Result<File, ReadError> {
         if let Some(file) = segment.file() {
             self.note_use(segment);
             return Ok(file);
         }
-        let file = self
-            .dir
-            .open(&segment.file_name("log"), OpenMode::Read)
-            .await?;
+        let name = segment.file_name("log");
+        let file = match self.dir.open(&name, OpenMode::Read).await {
+            Err(error) if error.kind == IoErrorKind::NotFound => {
+                return Err(self.missing(segment, error));
+            }
+            other => other?,
+        };
         let (size, interval) = self.index_rules(segment);
         let rt = self.storage.rt();
         let base = segment.base_offset;
@@ -215,6 +219,19 @@ impl LogShared {
         let start = ScanStart::segment_start(base);
         let scan = scan_segment(rt, file, base, size, start, interval, -1).await?;
         self.take_scan(segment, file, scan)
+    }
+
+    /// A segment's file is gone: with the head of the log, or by a fault.
+    fn missing(&self, segment: &Segment, error: IoError) -> ReadError {
+        let state = self.state.borrow();
+        match segment.next_offset() <= state.log_start_offset {
+            true => ReadError::OutOfRange {
+                offset: segment.base_offset,
+                log_start_offset: state.log_start_offset,
+                end_offset: state.end_offset,
+            },
+            false => error.into(),
+        }
     }
 
     fn index_rules(&self, segment: &Segment) -> (u64, u32) {

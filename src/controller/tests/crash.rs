@@ -3,7 +3,10 @@
 use super::*;
 use crate::controller::options::SnapshotInterval;
 use crate::controller::snapshot::{SnapshotName, SnapshotStore};
-use crate::controller::{Controller, ControllerError, ControllerOptions, TopicSelector};
+use crate::controller::{
+    AlterConfigOp, ConfigsAlteration, ConfigsChange, Controller, ControllerError, ControllerFault,
+    ControllerOptions, MorePartitions, TopicSelector,
+};
 use crate::protocol::ErrorCode;
 use crate::runtime::sim::{PowerCut, SimNode, World};
 use crate::runtime::{Queue, Rt, SyncSite};
@@ -58,13 +61,49 @@ async fn open(rt: &Rt, clean_at: Option<i64>) -> Result<(Controller, Image), Con
 /// What one client knows of one of its names.
 #[derive(Debug, Clone, PartialEq)]
 enum Known {
-    Absent,
-    /// With this id and number of partitions.
-    Present(Uuid, i32),
-    /// A create of so many partitions was not answered.
-    MaybeCreated(i32),
-    /// A delete was not answered.
-    MaybeDeleted(Uuid, i32),
+    /// It is so.
+    Settled(Option<Topic>),
+    /// A change was not answered: it is as before or as after, and nothing in between.
+    Unsettled {
+        before: Option<Topic>,
+        after: Option<Topic>,
+    },
+}
+
+/// A topic as a client knows it.
+#[derive(Debug, Clone, PartialEq)]
+struct Topic {
+    /// `None`: its creation was not answered.
+    id: Option<Uuid>,
+    partitions: i32,
+    segment_ms: String,
+}
+
+impl Topic {
+    fn of(image: &Image, name: &str) -> Option<Topic> {
+        let topic = image.topic(name)?;
+        assert_eq!(topic.configs.len(), 1, "{name}");
+        Some(Topic {
+            id: Some(topic.id),
+            partitions: topic.partitions.len() as i32,
+            segment_ms: topic.configs["segment.ms"].clone(),
+        })
+    }
+}
+
+/// Whether a topic is what a client knows.
+fn fits(known: &Option<Topic>, found: &Option<Topic>) -> bool {
+    match (known, found) {
+        (None, None) => true,
+        (Some(known), Some(found)) => {
+            let id = known.id.or(found.id);
+            Topic {
+                id,
+                ..known.clone()
+            } == *found
+        }
+        _ => false,
+    }
 }
 
 /// What all clients know.
@@ -78,7 +117,7 @@ struct Book {
 impl Book {
     fn of(&self, name: &str) -> Known {
         let topics = self.topics.borrow();
-        topics.get(name).cloned().unwrap_or(Known::Absent)
+        topics.get(name).cloned().unwrap_or(Known::Settled(None))
     }
 
     fn note(&self, name: &str, known: Known) {
@@ -88,33 +127,13 @@ impl Book {
     /// Holds the image against what was answered, and settles what was not.
     fn check(&self, image: &Image, context: &str) {
         for (name, known) in self.topics.borrow_mut().iter_mut() {
-            let found = image
-                .topic(name)
-                .map(|t| (t.id, t.partitions.len() as i32, t.configs.len()));
-            let whole = |partitions: i32| match found {
-                Some((id, count, configs)) => {
-                    assert_eq!((count, configs), (partitions, 1), "{name}, {context}");
-                    Known::Present(id, partitions)
-                }
-                None => Known::Absent,
+            let found = Topic::of(image, name);
+            let possible = match known {
+                Known::Settled(topic) => fits(topic, &found),
+                Known::Unsettled { before, after } => fits(before, &found) || fits(after, &found),
             };
-            *known = match known.clone() {
-                Known::Absent => {
-                    assert_eq!(found, None, "{name} is back, {context}");
-                    Known::Absent
-                }
-                Known::Present(id, partitions) => {
-                    assert_eq!(found, Some((id, partitions, 1)), "{name}, {context}");
-                    Known::Present(id, partitions)
-                }
-                Known::MaybeCreated(partitions) => whole(partitions),
-                Known::MaybeDeleted(id, partitions) => {
-                    let now = whole(partitions);
-                    let same = now == Known::Absent || now == Known::Present(id, partitions);
-                    assert!(same, "{name} has another id, {context}");
-                    now
-                }
-            };
+            assert!(possible, "{name} is {found:?} and not {known:?}, {context}");
+            *known = Known::Settled(found);
         }
         let book = self.topics.borrow();
         for topic in image.topics() {
@@ -131,45 +150,108 @@ impl Book {
     }
 }
 
-/// Creates, deletes and allocates for ever, writing down what is asked before and
-/// what is answered after. Names are the client's own.
+/// Creates, alters, grows, deletes and allocates for ever, writing down what is asked
+/// before and what is answered after. Names are the client's own.
 async fn client(world: Rc<World>, controller: Controller, book: Rc<Book>, number: usize) {
     loop {
         let name = format!("client.{number}.{}", world.random_below(6));
-        match (world.random_below(5), book.of(&name)) {
-            (0, _) => {
-                let count = 1 + world.random_below(1000) as i32;
-                if let Ok(range) = controller.allocate_producer_ids(count).await {
-                    assert_eq!(range.end - range.start, count as i64);
-                    book.producer_ids.borrow_mut().push(range);
-                }
+        if world.random_below(5) == 0 {
+            let count = 1 + world.random_below(1000) as i32;
+            if let Ok(range) = controller.allocate_producer_ids(count).await {
+                assert_eq!(range.end - range.start, count as i64);
+                book.producer_ids.borrow_mut().push(range);
             }
-            (_, Known::Absent) => {
-                let partitions = 1 + world.random_below(9) as i32;
-                book.note(&name, Known::MaybeCreated(partitions));
-                let topic = NewTopic {
-                    num_partitions: partitions,
-                    configs: vec![("segment.ms".into(), Some("60000".into()))],
-                    ..new_topic(&name)
-                };
-                let (results, delta) = controller.create_topics(vec![topic], false).await;
-                let created = results[0].as_ref().expect("an absent topic can be created");
-                assert!(delta.is_some_and(|delta| delta.changes.len() == 1));
-                assert!(controller.image().topic(&name).is_some());
-                book.note(&name, Known::Present(created.id, partitions));
-            }
-            (_, Known::Present(id, partitions)) => {
-                book.note(&name, Known::MaybeDeleted(id, partitions));
-                let selector = TopicSelector::Name(name.clone());
-                let (results, delta) = controller.delete_topics(vec![selector]).await;
-                assert_eq!(results[0], Ok((id, name.clone())));
-                assert!(delta.is_some() && controller.image().topic(&name).is_none());
-                book.note(&name, Known::Absent);
-            }
-            (_, uncertain) => panic!("{uncertain:?} is settled before clients start"),
+            book.answers.set(book.answers.get() + 1);
+            continue;
         }
+        let Known::Settled(before) = book.of(&name) else {
+            panic!("{name} is settled before clients start")
+        };
+        let after = next(&world, &before);
+        book.note(
+            &name,
+            Known::Unsettled {
+                before: before.clone(),
+                after: after.clone(),
+            },
+        );
+        let changes = change(&controller, &name, &before, &after).await;
+        assert_eq!(changes, usize::from(before != after), "{name}");
+        let now = Topic::of(&controller.image(), &name);
+        assert!(fits(&after, &now), "{name} is {now:?} and not {after:?}");
+        book.note(&name, Known::Settled(now));
         book.answers.set(book.answers.get() + 1);
     }
+}
+
+/// What a client makes of a topic next.
+fn next(world: &World, before: &Option<Topic>) -> Option<Topic> {
+    let Some(before) = before else {
+        return Some(Topic {
+            id: None,
+            partitions: 1 + world.random_below(9) as i32,
+            segment_ms: "60000".into(),
+        });
+    };
+    let mut after = before.clone();
+    match world.random_below(3) {
+        0 => return None,
+        1 => after.partitions += 1 + world.random_below(3) as i32,
+        // Sometimes the same again.
+        _ => after.segment_ms = (1 + world.random_below(4)).to_string(),
+    }
+    Some(after).filter(|after| after.partitions <= 50)
+}
+
+/// Asks for what leads from `before` to `after`, which is to succeed. Returns how many
+/// changes came back.
+async fn change(
+    controller: &Controller,
+    name: &str,
+    before: &Option<Topic>,
+    after: &Option<Topic>,
+) -> usize {
+    let ok = |results: Vec<Result<(), ControllerFault>>| assert_eq!(results, [Ok(())], "{name}");
+    let delta = match (before, after) {
+        (Some(before), None) => {
+            let selector = TopicSelector::Name(name.into());
+            let (results, delta) = controller.delete_topics(vec![selector]).await;
+            assert_eq!(results, [Ok((before.id.unwrap(), name.into()))]);
+            delta
+        }
+        (Some(before), Some(after)) if before.partitions != after.partitions => {
+            let more = MorePartitions {
+                name: name.into(),
+                count: after.partitions,
+                assignments: None,
+            };
+            let (results, delta) = controller.create_partitions(vec![more], false).await;
+            ok(results);
+            delta
+        }
+        (Some(_), Some(after)) => {
+            let set = AlterConfigOp::Set(Some(after.segment_ms.clone()));
+            let alteration = ConfigsAlteration {
+                topic: name.into(),
+                change: ConfigsChange::Incremental(vec![("segment.ms".into(), set)]),
+            };
+            let (results, delta) = controller.alter_configs(vec![alteration], false).await;
+            ok(results);
+            delta
+        }
+        (None, after) => {
+            let after = after.as_ref().expect("an absent topic is created");
+            let topic = NewTopic {
+                num_partitions: after.partitions,
+                configs: vec![("segment.ms".into(), Some(after.segment_ms.clone()))],
+                ..new_topic(name)
+            };
+            let (results, delta) = controller.create_topics(vec![topic], false).await;
+            assert!(results[0].is_ok(), "{results:?}");
+            delta
+        }
+    };
+    delta.map_or(0, |delta| delta.changes.len())
 }
 
 /// Rounds of work of up to `work_max` each, ended by a power cut or a clean stop. Returns

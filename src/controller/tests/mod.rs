@@ -1,5 +1,6 @@
 //! Tests of the controller: the rules alone, replay, and crashes in the simulator.
 
+mod alter;
 mod crash;
 mod plan;
 mod replay;

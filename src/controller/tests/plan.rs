@@ -1,10 +1,10 @@
 //! The rules, one by one.
 
 use super::*;
+use crate::config::BrokerConfig;
 use crate::controller::plan::{times_found, times_named, Plan};
 use crate::controller::{ControllerFault, CreatedTopic, TopicSelector};
 use crate::protocol::ErrorCode;
-use std::collections::BTreeMap;
 
 fn ids() -> impl FnMut() -> Uuid {
     let mut next = 1000u128;
@@ -14,19 +14,12 @@ fn ids() -> impl FnMut() -> Uuid {
     }
 }
 
-fn check_configs(configs: &BTreeMap<String, String>) -> Result<(), String> {
-    match configs.keys().find(|name| *name != "segment.ms") {
-        Some(name) => Err(format!("Unknown topic config name: {name}")),
-        None => Ok(()),
-    }
-}
-
 fn create(
     image: &Image,
     topics: &[NewTopic],
 ) -> (Vec<Result<CreatedTopic, ControllerFault>>, Image) {
-    let limits = limits();
-    let mut plan = Plan::new(image.clone(), &limits, &check_configs);
+    let (limits, rules) = (limits(), BrokerConfig::default());
+    let mut plan = Plan::new(image.clone(), &limits, &rules);
     let results = plan.create_topics(topics, &times_named(topics), ids());
     let (changes, after) = plan.into_parts();
     assert_eq!(changes.len(), results.iter().flatten().count());
@@ -163,8 +156,8 @@ fn given_the_total_limit_when_it_would_be_passed_then_37_and_room_returns_with_a
     let fault = results[2].as_ref().unwrap_err();
     assert_eq!(fault.code, ErrorCode::InvalidPartitions);
     assert!(fault.message.contains("limit of 100"), "{}", fault.message);
-    let limits = limits();
-    let mut plan = Plan::new(image, &limits, &check_configs);
+    let (limits, rules) = (limits(), BrokerConfig::default());
+    let mut plan = Plan::new(image, &limits, &rules);
     assert!(delete_all(&mut plan, &[TopicSelector::Name("a".into())])[0].is_ok());
     assert!(create_all(&mut plan, &[of("c")], ids())[0].is_ok());
 }
@@ -238,8 +231,8 @@ fn given_configs_when_unknown_or_null_then_40_and_else_they_are_kept() {
 fn given_selectors_when_deleted_then_3_and_100_for_unknown_ones_and_42_for_doubles() {
     let (results, image) = create(&image_of_brokers(&[1]), &[new_topic("a"), new_topic("b")]);
     let id_of_a = results[0].as_ref().unwrap().id;
-    let limits = limits();
-    let mut plan = Plan::new(image, &limits, &check_configs);
+    let (limits, rules) = (limits(), BrokerConfig::default());
+    let mut plan = Plan::new(image, &limits, &rules);
     let selectors = [
         TopicSelector::Name("a".into()),
         TopicSelector::Id(id_of_a),
@@ -263,8 +256,8 @@ fn given_selectors_when_deleted_then_3_and_100_for_unknown_ones_and_42_for_doubl
 
 #[test]
 fn given_producer_id_counts_when_allocated_then_ranges_follow_each_other() {
-    let limits = limits();
-    let mut plan = Plan::new(image_of_brokers(&[1]), &limits, &check_configs);
+    let (limits, rules) = (limits(), BrokerConfig::default());
+    let mut plan = Plan::new(image_of_brokers(&[1]), &limits, &rules);
     assert_eq!(plan.allocate_producer_ids(1000).unwrap(), 0..1000);
     assert_eq!(plan.allocate_producer_ids(1).unwrap(), 1000..1001);
     for count in [0, -1, i32::MIN] {
@@ -280,8 +273,8 @@ fn given_ids_that_are_taken_or_reserved_when_created_then_another_is_drawn() {
     let taken = results[0].as_ref().unwrap().id;
     let fresh = Uuid::from_u128(77);
     let mut source = [taken, Uuid::nil(), Uuid::from_u128(1), fresh].into_iter();
-    let limits = limits();
-    let mut plan = Plan::new(image, &limits, &check_configs);
+    let (limits, rules) = (limits(), BrokerConfig::default());
+    let mut plan = Plan::new(image, &limits, &rules);
     let results = create_all(&mut plan, &[new_topic("b")], || source.next().unwrap());
     assert_eq!(results[0].as_ref().unwrap().id, fresh);
 }

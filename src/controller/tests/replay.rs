@@ -1,10 +1,13 @@
 //! For any run of requests: records, deltas and snapshots lead to the same image.
 
 use super::*;
+use crate::config::BrokerConfig;
 use crate::controller::committer::Group;
-use crate::controller::plan::{times_found, times_named, Plan};
+use crate::controller::plan::{times_altered, times_found, times_grown, times_named, Plan};
 use crate::controller::snapshot::{self, SnapshotError, SnapshotName};
-use crate::controller::TopicSelector;
+use crate::controller::{
+    AlterConfigOp, ConfigsAlteration, ConfigsChange, MorePartitions, TopicSelector,
+};
 use crate::metadata::records::{
     MetadataRecord, ProducerIdsRecord, RecordError, Replay, ReplayError,
 };
@@ -17,6 +20,10 @@ use proptest::prelude::*;
 enum Step {
     Create(Vec<(&'static str, i32, bool)>),
     Delete(Vec<&'static str>),
+    /// Topic, and how many partitions it is to have.
+    Grow(Vec<(&'static str, i32)>),
+    /// Topic, and its `segment.ms`, or none.
+    Alter(Vec<(&'static str, Option<u8>)>),
     ProducerIds(i32),
 }
 
@@ -29,6 +36,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => prop::collection::vec(topic, 1..4).prop_map(Step::Create),
         2 => prop::collection::vec(name(), 1..4).prop_map(Step::Delete),
+        2 => prop::collection::vec((name(), -1..20i32), 1..3).prop_map(Step::Grow),
+        2 => prop::collection::vec((name(), any::<Option<u8>>()), 1..3).prop_map(Step::Alter),
         1 => (1..2000i32).prop_map(Step::ProducerIds),
     ]
 }
@@ -43,7 +52,7 @@ struct Run {
 }
 
 fn run(steps: &[Step]) -> Run {
-    let limits = limits();
+    let (limits, rules) = (limits(), BrokerConfig::default());
     let mut next_id = 1u128 << 70;
     let mut fresh_id = || {
         next_id += 1;
@@ -58,7 +67,7 @@ fn run(steps: &[Step]) -> Run {
     };
     for (i, step) in steps.iter().enumerate() {
         let mut group = Group::new(image, next_offset);
-        let mut plan = Plan::new(group.working.clone(), &limits, &|_| Ok(()));
+        let mut plan = Plan::new(group.working.clone(), &limits, &rules);
         match step {
             _ if i == 0 => plan.register_broker(1, next_offset),
             Step::Create(topics) => {
@@ -82,6 +91,31 @@ fn run(steps: &[Step]) -> Run {
                     .collect();
                 let found = plan.find_topics(&names);
                 plan.delete_topics(&found, &times_found(&found));
+            }
+            Step::Grow(topics) => {
+                let topics: Vec<_> = topics
+                    .iter()
+                    .map(|(name, count)| MorePartitions {
+                        name: name.to_string(),
+                        count: *count,
+                        assignments: None,
+                    })
+                    .collect();
+                plan.create_partitions(&topics, &times_grown(&topics));
+            }
+            Step::Alter(topics) => {
+                let op = |ms: &Option<u8>| match ms {
+                    Some(ms) => AlterConfigOp::Set(Some(ms.to_string())),
+                    None => AlterConfigOp::Delete,
+                };
+                let alterations: Vec<_> = topics
+                    .iter()
+                    .map(|(name, ms)| ConfigsAlteration {
+                        topic: name.to_string(),
+                        change: ConfigsChange::Incremental(vec![("segment.ms".into(), op(ms))]),
+                    })
+                    .collect();
+                plan.alter_configs(&alterations, &times_altered(&alterations));
             }
             Step::ProducerIds(count) => {
                 plan.allocate_producer_ids(*count).unwrap();
@@ -265,6 +299,30 @@ fn given_records_that_make_no_sense_when_replayed_then_refused() {
         replayed(&after, topic.clone()),
         ReplayError::TopicExists { .. }
     ));
+    // Partitions of a topic that exists: the next one, and no other.
+    let grown = |index: i32| {
+        let MetadataRecord::Partition(mut record) = topic[1].clone() else {
+            unreachable!("a topic's record is followed by its partitions")
+        };
+        record.partition_id = index;
+        MetadataRecord::Partition(record)
+    };
+    for (records, wrong) in [
+        (vec![grown(1)], 1),
+        (vec![grown(3)], 3),
+        (vec![grown(2), grown(2)], 2),
+        (vec![grown(2), grown(4)], 4),
+    ] {
+        assert!(matches!(
+            replayed(&after, records),
+            ReplayError::PartitionOutOfPlace { partition, .. } if partition == wrong
+        ));
+    }
+    let mut replay = Replay::new(after.clone());
+    replay.apply_batch([grown(2), grown(3)], 99).unwrap();
+    let four = replay.into_image();
+    assert_eq!(four.topic("a").unwrap().partitions.len(), 4);
+    assert_eq!(four.partition_count(), after.partition_count() + 2);
     let fall = MetadataRecord::ProducerIds(ProducerIdsRecord {
         next_producer_id: 99,
     });

@@ -1,6 +1,7 @@
 //! ListOffsets on a partition.
 
 use super::*;
+use crate::config::{MessageTimestampType, TopicCompression};
 
 fn batch_at(timestamps: &[i64]) -> Bytes {
     let mut builder = BatchBuilder::new();
@@ -109,5 +110,57 @@ fn while_the_high_watermark_is_below_the_epochs_start_nothing_is_latest() {
         assert_eq!(earliest.await.unwrap().offset, 0);
         let latest = partition.list_offset(LATEST, -1, Reader::Replica);
         assert_eq!(latest.await.unwrap().offset, 1);
+    });
+}
+
+#[test]
+fn under_log_append_time_every_record_of_a_batch_has_the_brokers_time() {
+    let bed = Bed::new(1);
+    let appended = TopicConfig {
+        timestamp_type: MessageTimestampType::LogAppendTime,
+        ..config(FlushOnAck::All)
+    };
+    let partition = bed.create(appended);
+    bed.run(async {
+        for (now_ms, timestamps) in [(1000, [9000, 8000]), (2000, [5, 6]), (2000, [7, -1])] {
+            let ticket = partition
+                .produce(batch_at(&timestamps), Acks::All, now_ms, None)
+                .expect("the producer's clock does not matter");
+            assert_eq!(ticket.log_append_time_ms, now_ms);
+            ticket.done.await.expect("acks=all");
+        }
+        let listed = |timestamp| partition.list_offset(timestamp, -1, Reader::Consumer);
+        let found = |timestamp, offset| {
+            Ok(ListedOffset {
+                timestamp,
+                offset,
+                leader_epoch: 0,
+            })
+        };
+        assert_eq!(listed(0).await, found(1000, 0));
+        assert_eq!(listed(1001).await, found(2000, 2));
+        assert_eq!(listed(2001).await, Ok(ListedOffset::NONE));
+        assert_eq!(listed(MAX_TIMESTAMP).await, found(2000, 2));
+    });
+}
+
+#[test]
+fn within_a_compressed_batch_the_record_is_found() {
+    let bed = Bed::new(1);
+    let zstd = TopicConfig {
+        compression: TopicCompression::Zstd,
+        ..config(FlushOnAck::All)
+    };
+    let partition = bed.create(zstd);
+    bed.run(async {
+        for timestamps in [[100, 300, 200], [250, 400, 350]] {
+            let all = produce(&partition, batch_at(&timestamps), Acks::All);
+            assert_eq!(all.log_append_time_ms, -1);
+            all.done.await.expect("acks=all");
+        }
+        for (timestamp, offset) in [(101, 1), (301, 4), (MAX_TIMESTAMP, 4)] {
+            let listed = partition.list_offset(timestamp, -1, Reader::Consumer).await;
+            assert_eq!(listed.map(|l| l.offset), Ok(offset), "{timestamp}");
+        }
     });
 }

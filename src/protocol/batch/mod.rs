@@ -1,8 +1,8 @@
-//! The record batch, format v2: view, checks, records, builder.
+//! The record batch, format v2: view, checks, records, rewriting, builder.
 //!
 //! The CRC covers byte 21 to the end, so [`stamp`] can set base offset and leader
-//! epoch without touching it. Records are read in place, as slices; compressed ones
-//! after a decompression that is bounded by the caller's limit.
+//! epoch without touching it. Records are read in place, as slices, or scanned a piece
+//! at a time ([`BatchView::scan`]); decompression is bounded by the caller's limit.
 //!
 //! What it is not: it does not know what a partition allows (sizes, acks, sequences).
 //! It only tells what the bytes are, and each check is its own function.
@@ -13,6 +13,8 @@ mod header;
 #[cfg(test)]
 mod oracle_tests;
 mod record;
+mod rewrite;
+mod scan;
 mod varint;
 mod view;
 
@@ -20,10 +22,12 @@ mod view;
 mod tests;
 
 pub use builder::BatchBuilder;
-pub use compression::{compress, decompress, Compression, DecompressError};
+pub use compression::{compress, decompress, Compression, DecompressError, Encoding, Pieces};
 pub use header::{Attributes, BatchHeader, TimestampType};
 pub use record::{Header, Headers, Record, RecordError, RecordErrorKind, RecordIter};
-pub use view::{stamp, BatchView, Batches, RecordsSummary};
+pub use rewrite::{RecompressBounds, Timestamps};
+pub use scan::{RecordScan, ScannedRecord};
+pub use view::{stamp, BatchView, Batches};
 
 use super::error_code::ErrorCode;
 
@@ -33,6 +37,9 @@ pub const HEADER_BYTES: usize = 61;
 pub const LENGTH_OVERHEAD_BYTES: usize = 12;
 /// The only format that is served.
 pub const MAGIC: i8 = 2;
+/// What the records of any batch may decompress to, bytes: as much as a request can carry
+/// that is not compressed.
+pub const RECORDS_BYTES_MAX: usize = 100 << 20;
 
 /// Where the fields of a batch are, in bytes.
 mod at {
@@ -105,14 +112,29 @@ pub enum BatchError {
     /// A record that is not one.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// A batch that is too large in the topic's compression.
+    #[error("the batch has more than {0} bytes in the compression that the topic asks for (compression.type)")]
+    Outgrown(usize),
+    /// A compressor that failed, for want of memory perhaps.
+    #[error("the batch could not be compressed again: {0}")]
+    Compress(String),
 }
 
 impl BatchError {
     /// The code that answers it in Produce: CORRUPT_MESSAGE for damage (try again),
-    /// INVALID_RECORD for what was wrong from the start.
+    /// INVALID_RECORD for what was wrong from the start, MESSAGE_TOO_LARGE for what some
+    /// clients then split. As in Kafka, but for two errors which Kafka only knows as
+    /// UNKNOWN_SERVER_ERROR (data that cannot be decompressed, a compression without a
+    /// name) and for the limit of decompressed bytes, which it does not have.
     pub fn error_code(&self) -> ErrorCode {
         match self {
             BatchError::BadLength(_) | BatchError::BadCrc { .. } => ErrorCode::CorruptMessage,
+            // What never was a format is damage; an old one is refused.
+            BatchError::BadMagic(magic) if !(0..MAGIC).contains(magic) => ErrorCode::CorruptMessage,
+            BatchError::Decompress(DecompressError::TooLarge { .. }) | BatchError::Outgrown(_) => {
+                ErrorCode::MessageTooLarge
+            }
+            BatchError::Compress(_) => ErrorCode::UnknownServerError,
             // Kafka reads bytes that are no whole batch as no batch at all.
             BatchError::Incomplete { .. }
             | BatchError::Missing
@@ -122,7 +144,7 @@ impl BatchError {
             | BatchError::CountMismatch { .. }
             | BatchError::Control
             | BatchError::BaseOffset(_)
-            | BatchError::Decompress(_)
+            | BatchError::Decompress(DecompressError::Malformed { .. })
             | BatchError::Record(_) => ErrorCode::InvalidRecord,
         }
     }

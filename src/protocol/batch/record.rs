@@ -1,7 +1,8 @@
-//! The records of a batch, read in place.
+//! A record's format, and the records of a batch read in place.
 //!
 //! Safe because each record is first cut out by its own checked length and then read
-//! within it; nothing is reserved.
+//! within it; nothing is reserved. The format is written down once, for any
+//! [`Fields`]: bytes in memory here, decompressed pieces in `scan.rs`.
 //!
 //! What it is not: it decompresses nothing; give it decompressed bytes.
 
@@ -70,9 +71,12 @@ pub enum RecordErrorKind {
     /// Fewer records than the batch claims.
     #[error("the bytes end before it")]
     Missing,
+    /// Fewer bytes than the record claims.
+    #[error("the bytes end inside it")]
+    CutOff,
     /// Bytes after the last record.
-    #[error("{0} bytes follow the last record")]
-    Trailing(usize),
+    #[error("bytes follow the last record")]
+    Trailing,
     /// An offset that is not the next one.
     #[error("its offset delta is {0}, not its place in the batch")]
     OffsetDelta(i32),
@@ -103,31 +107,23 @@ impl<'a> RecordIter<'a> {
         if self.rest.is_empty() {
             return Err(RecordErrorKind::Missing);
         }
-        let mut body = take_bytes(&mut self.rest, "record")?;
-        // The attributes of a record have no meaning yet.
-        if body.is_empty() {
-            return Err(RecordErrorKind::Length {
-                what: "record",
-                length: 0,
-                remaining: self.rest.len(),
-            });
-        }
-        body = &body[1..];
-        let timestamp_delta =
-            take_varlong(&mut body).ok_or(RecordErrorKind::Varint("timestamp delta"))?;
-        let offset_delta = take_varint(&mut body).ok_or(RecordErrorKind::Varint("offset delta"))?;
-        let key = take_nullable(&mut body, "key")?;
-        let value = take_nullable(&mut body, "value")?;
-        let headers = take_headers(&mut body)?;
-        if !body.is_empty() {
-            return Err(RecordErrorKind::TrailingInRecord(body.len()));
-        }
+        let length = take_varint(&mut self.rest).ok_or(RecordErrorKind::Varint("record"))?;
+        let length = match usize::try_from(length) {
+            Ok(n @ 1..) if n <= self.rest.len() => n,
+            _ => return Err(bad_record_length(length, self.rest.len())),
+        };
+        let (mut body, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        let front = take_front(&mut body)?;
+        let count = take_header_count(&mut body)?;
+        let bytes = body;
+        take_headers(&mut body, count)?;
         Ok(Record {
-            offset_delta,
-            timestamp_delta,
-            key,
-            value,
-            headers,
+            offset_delta: front.offset_delta,
+            timestamp_delta: front.timestamp_delta,
+            key: front.key,
+            value: front.value,
+            headers: Headers { bytes, count },
         })
     }
 }
@@ -145,7 +141,7 @@ impl<'a> Iterator for RecordIter<'a> {
             if self.rest.is_empty() {
                 return None;
             }
-            Err(RecordErrorKind::Trailing(self.rest.len()))
+            Err(RecordErrorKind::Trailing)
         } else {
             self.index += 1;
             self.take_record()
@@ -172,62 +168,141 @@ impl<'a> Iterator for Headers<'a> {
 
     fn next(&mut self) -> Option<Header<'a>> {
         self.count = self.count.checked_sub(1)?;
-        take_header(&mut self.bytes).ok()
+        let (key, value) = take_header(&mut self.bytes).ok()?;
+        Some(Header { key, value })
     }
 }
 
-fn take_headers<'a>(body: &mut &'a [u8]) -> Result<Headers<'a>, RecordErrorKind> {
-    let raw = take_varint(body).ok_or(RecordErrorKind::Varint("header count"))?;
-    // Two lengths of a byte each are the least that a header takes.
-    let count = match usize::try_from(raw) {
-        Ok(count) if count <= body.len() / 2 => count,
-        _ => {
-            return Err(RecordErrorKind::Length {
-                what: "list of headers",
-                length: raw,
-                remaining: body.len(),
-            })
-        }
-    };
-    let bytes = *body;
-    for _ in 0..count {
-        take_header(body)?;
-    }
-    Ok(Headers { bytes, count })
+/// Where the fields of one record are taken from: no more than its length says.
+pub(super) trait Fields {
+    /// A key, a value: taken, or passed over.
+    type Run;
+    /// A bad record, or worse.
+    type Error: From<RecordErrorKind>;
+
+    /// Bytes of the record that are not taken yet.
+    fn remaining(&self) -> usize;
+    /// Takes a varint; none if it is not one.
+    fn varint(&mut self) -> Result<Option<i32>, Self::Error>;
+    /// Takes a varint of up to 64 bits; none if it is not one.
+    fn varlong(&mut self) -> Result<Option<i64>, Self::Error>;
+    /// Takes that many bytes, at most what remains.
+    fn run(&mut self, length: usize) -> Result<Self::Run, Self::Error>;
 }
 
-fn take_header<'a>(body: &mut &'a [u8]) -> Result<Header<'a>, RecordErrorKind> {
-    Ok(Header {
-        key: take_bytes(body, "header key")?,
-        value: take_nullable(body, "header value")?,
+/// A record's fields before its headers.
+pub(super) struct Front<R> {
+    pub(super) offset_delta: i32,
+    pub(super) timestamp_delta: i64,
+    pub(super) key: Option<R>,
+    pub(super) value: Option<R>,
+}
+
+pub(super) fn bad_record_length(length: i32, remaining: usize) -> RecordErrorKind {
+    RecordErrorKind::Length {
+        what: "record",
+        length,
+        remaining,
+    }
+}
+
+/// Takes the fields before the headers from the start of a record.
+pub(super) fn take_front<F: Fields>(fields: &mut F) -> Result<Front<F::Run>, F::Error> {
+    // The attributes of a record have no meaning yet.
+    fields.run(1)?;
+    let timestamp_delta = fields
+        .varlong()?
+        .ok_or(RecordErrorKind::Varint("timestamp delta"))?;
+    let offset_delta = fields
+        .varint()?
+        .ok_or(RecordErrorKind::Varint("offset delta"))?;
+    Ok(Front {
+        offset_delta,
+        timestamp_delta,
+        key: take_nullable(fields, "key")?,
+        value: take_nullable(fields, "value")?,
     })
 }
 
-fn take_bytes<'a>(body: &mut &'a [u8], what: &'static str) -> Result<&'a [u8], RecordErrorKind> {
-    let remaining = body.len();
-    take_nullable(body, what)?.ok_or(RecordErrorKind::Length {
-        what,
+/// Takes the number of headers.
+pub(super) fn take_header_count<F: Fields>(fields: &mut F) -> Result<usize, F::Error> {
+    let raw = fields
+        .varint()?
+        .ok_or(RecordErrorKind::Varint("header count"))?;
+    // Two lengths of a byte each are the least that a header takes.
+    match usize::try_from(raw) {
+        Ok(count) if count <= fields.remaining() / 2 => Ok(count),
+        _ => Err(RecordErrorKind::Length {
+            what: "list of headers",
+            length: raw,
+            remaining: fields.remaining(),
+        }
+        .into()),
+    }
+}
+
+/// Takes the headers, which are all that remains.
+pub(super) fn take_headers<F: Fields>(fields: &mut F, count: usize) -> Result<(), F::Error> {
+    for _ in 0..count {
+        take_header(fields)?;
+    }
+    match fields.remaining() {
+        0 => Ok(()),
+        behind => Err(RecordErrorKind::TrailingInRecord(behind).into()),
+    }
+}
+
+type KeyAndValue<F> = (<F as Fields>::Run, Option<<F as Fields>::Run>);
+
+fn take_header<F: Fields>(fields: &mut F) -> Result<KeyAndValue<F>, F::Error> {
+    let remaining = fields.remaining();
+    let key = take_nullable(fields, "header key")?.ok_or(RecordErrorKind::Length {
+        what: "header key",
         length: -1,
         remaining,
-    })
+    })?;
+    Ok((key, take_nullable(fields, "header value")?))
 }
 
-fn take_nullable<'a>(
-    body: &mut &'a [u8],
+fn take_nullable<F: Fields>(
+    fields: &mut F,
     what: &'static str,
-) -> Result<Option<&'a [u8]>, RecordErrorKind> {
-    let length = take_varint(body).ok_or(RecordErrorKind::Varint(what))?;
+) -> Result<Option<F::Run>, F::Error> {
+    let length = fields.varint()?.ok_or(RecordErrorKind::Varint(what))?;
     match usize::try_from(length) {
-        Ok(n) if n <= body.len() => {
-            let (bytes, rest) = body.split_at(n);
-            *body = rest;
-            Ok(Some(bytes))
-        }
+        Ok(n) if n <= fields.remaining() => Ok(Some(fields.run(n)?)),
         Err(_) if length == -1 => Ok(None),
         _ => Err(RecordErrorKind::Length {
             what,
             length,
-            remaining: body.len(),
-        }),
+            remaining: fields.remaining(),
+        }
+        .into()),
+    }
+}
+
+/// The bytes of a record.
+impl<'a> Fields for &'a [u8] {
+    type Run = &'a [u8];
+    type Error = RecordErrorKind;
+
+    fn remaining(&self) -> usize {
+        self.len()
+    }
+
+    fn varint(&mut self) -> Result<Option<i32>, RecordErrorKind> {
+        Ok(take_varint(self))
+    }
+
+    fn varlong(&mut self) -> Result<Option<i64>, RecordErrorKind> {
+        Ok(take_varlong(self))
+    }
+
+    fn run(&mut self, length: usize) -> Result<&'a [u8], RecordErrorKind> {
+        let (bytes, rest) = self
+            .split_at_checked(length)
+            .ok_or(RecordErrorKind::CutOff)?;
+        *self = rest;
+        Ok(bytes)
     }
 }

@@ -5,13 +5,7 @@ use bytes::Bytes;
 use super::*;
 
 const LIMIT: usize = 1 << 20;
-const CODECS: [Compression; 5] = [
-    Compression::None,
-    Compression::Gzip,
-    Compression::Snappy,
-    Compression::Lz4,
-    Compression::Zstd,
-];
+const CODECS: [Compression; 5] = Compression::ALL;
 
 fn builder() -> BatchBuilder {
     let mut builder = BatchBuilder::new().producer(9, 1, 4);
@@ -57,6 +51,10 @@ fn fix_crc(mut bytes: Vec<u8>) -> Bytes {
     bytes.into()
 }
 
+fn scan_all(batch: &BatchView, limit: usize) -> Result<Vec<ScannedRecord>, BatchError> {
+    batch.scan(limit)?.collect()
+}
+
 #[test]
 fn crc_32c_has_its_known_values() {
     // RFC 3720, B.4.
@@ -87,12 +85,15 @@ fn what_is_built_is_read() {
         assert_eq!((header.last_offset(), header.next_offset()), (2, 3));
         assert_eq!(batch.records().is_some(), codec == Compression::None);
 
-        let summary = batch.validate_records(LIMIT).unwrap();
-        assert_eq!(summary.max_timestamp, (1030, 1));
-        assert!(!summary.has_all_keys);
+        let mut scan = batch.scan(LIMIT).unwrap();
+        let scanned: Vec<_> = scan.by_ref().collect::<Result<_, _>>().unwrap();
+        let scanned = scanned
+            .iter()
+            .map(|r| (r.offset_delta, r.timestamp_delta, r.has_key));
+        assert!(scanned.eq([(0, 0, true), (1, 30, false), (2, 10, true)]));
 
         let records = batch.decompressed(LIMIT).unwrap();
-        assert_eq!(summary.records_bytes, records.len());
+        assert_eq!(scan.total_bytes(), records.len());
         let records: Vec<_> = RecordIter::new(&records, header.record_count)
             .collect::<Result<_, _>>()
             .unwrap();
@@ -208,27 +209,26 @@ fn malformed_records_are_refused() {
     let good = builder().build().slice(HEADER_BYTES..);
     let kind = |records: &[u8], count| {
         let batch = with_records(records, count, Compression::None);
-        match batch.validate_records(LIMIT).unwrap_err() {
+        let scanned = match scan_all(&batch, LIMIT).unwrap_err() {
             BatchError::Record(error) => error.kind,
             other => panic!("{other}"),
-        }
+        };
+        // In memory, the same is wrong, if not always in the same words.
+        RecordIter::new(records, count)
+            .collect::<Result<Vec<_>, _>>()
+            .unwrap_err();
+        scanned
     };
     // The count is exact, and nothing follows.
     assert_eq!(kind(&good, 4), RecordErrorKind::Missing);
-    assert!(matches!(kind(&good, 2), RecordErrorKind::Trailing(_)));
+    assert!(matches!(kind(&good, 2), RecordErrorKind::Trailing));
     let mut longer = good.to_vec();
     longer.push(0);
-    assert_eq!(kind(&longer, 3), RecordErrorKind::Trailing(1));
+    assert_eq!(kind(&longer, 3), RecordErrorKind::Trailing);
     // Cut anywhere.
     for cut in 0..good.len() {
         kind(&good[..cut], 3);
     }
-    // An offset delta that is not the record's place: the same record twice.
-    let first = &good[..1 + (good[0] >> 1) as usize];
-    assert_eq!(
-        kind(&[first, first].concat(), 2),
-        RecordErrorKind::OffsetDelta(0)
-    );
     // Lengths that reach out of the record, or are negative. Zigzag: 20 is 10, 3 is -2, 1 is -1.
     assert!(matches!(
         kind(&[12, 0, 0, 0, 20, 0, 0], 1),
@@ -293,9 +293,8 @@ fn malformed_records_are_refused() {
         RecordErrorKind::TrailingInRecord(1)
     );
     // And one that is right, so that the above fail for their own reasons.
-    with_records(&[12, 0, 0, 0, 1, 1, 0], 1, Compression::None)
-        .validate_records(LIMIT)
-        .unwrap();
+    let right = with_records(&[12, 0, 0, 0, 1, 1, 0], 1, Compression::None);
+    assert_eq!(scan_all(&right, LIMIT).unwrap().len(), 1);
 }
 
 #[test]
@@ -320,93 +319,10 @@ fn batches_follow_each_other() {
 }
 
 #[test]
-fn timestamps_are_found_exactly() {
-    for codec in CODECS {
-        let bytes = builder().base_offset(100).compression(codec).build();
-        let batch = BatchView::parse(bytes).unwrap();
-        let find = |timestamp| batch.offset_for_timestamp(timestamp, LIMIT).unwrap();
-        assert_eq!(find(0), Some((1000, 100)));
-        assert_eq!(find(1000), Some((1000, 100)));
-        assert_eq!(find(1005), Some((1030, 101)));
-        assert_eq!(find(1030), Some((1030, 101)));
-        assert_eq!(find(1031), None);
-    }
-    let appended = builder()
-        .base_offset(100)
-        .timestamp_type(TimestampType::LogAppendTime)
-        .build();
-    let batch = BatchView::parse(appended).unwrap();
-    assert_eq!(
-        batch.offset_for_timestamp(1005, LIMIT),
-        Ok(Some((1030, 100)))
-    );
-    assert_eq!(
-        batch.validate_records(LIMIT).unwrap().max_timestamp,
-        (1030, 0)
-    );
-}
-
-#[test]
-fn every_codec_gives_back_what_it_took() {
-    let text: Vec<u8> = (0..200_000u32).map(|i| (i / 7 % 251) as u8).collect();
-    for codec in CODECS {
-        for input in [&text[..], &text[..1], b""] {
-            let packed = compress(codec, input).unwrap();
-            assert_eq!(
-                decompress(codec, &packed, input.len()).unwrap(),
-                input,
-                "{codec:?}"
-            );
-            if !input.is_empty() {
-                let limit = input.len() - 1;
-                let error = decompress(codec, &packed, limit).unwrap_err();
-                assert_eq!(error, DecompressError::TooLarge { limit }, "{codec:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn cut_off_or_damaged_input_is_an_error() {
-    let text: Vec<u8> = (0..5000u32).map(|i| (i * i % 251) as u8).collect();
-    for codec in CODECS.into_iter().skip(1) {
-        let packed = compress(codec, &text).unwrap();
-        let end = packed.len();
-        for cut in 1..end {
-            let got = decompress(codec, &packed[..cut], LIMIT);
-            // Xerial framing without a block is whole, and empty.
-            let is_refused = got.map_or(true, |out| codec == Compression::Snappy && out.is_empty());
-            assert!(is_refused, "{codec:?} cut at {cut} of {end}");
-        }
-        let mut longer = packed.clone();
-        longer.extend(b"garbage!");
-        assert!(decompress(codec, &longer, LIMIT).is_err(), "{codec:?}");
-        assert!(
-            decompress(codec, b"no such thing as this", LIMIT).is_err(),
-            "{codec:?}"
-        );
-    }
-}
-
-#[test]
-fn a_zstd_context_carries_nothing_over_from_a_refused_batch() {
-    let text = vec![b'x'; 300_000];
-    let packed = compress(Compression::Zstd, &text).unwrap();
-    for _ in 0..3 {
-        let half = &packed[..packed.len() / 2];
-        decompress(Compression::Zstd, half, LIMIT).unwrap_err();
-        decompress(Compression::Zstd, &packed, 1000).unwrap_err();
-        decompress(Compression::Zstd, b"garbage", LIMIT).unwrap_err();
-        assert_eq!(
-            decompress(Compression::Zstd, &packed, LIMIT),
-            Ok(text.clone())
-        );
-    }
-}
-
-#[test]
 fn bombs_are_errors() {
-    let zeros = vec![0; 32 << 20];
+    let mut bomb = BatchBuilder::new();
+    bomb.push(1000, None, Some(&vec![0; 6 << 20]));
+    let zeros = bomb.build().slice(HEADER_BYTES..);
     for codec in CODECS.into_iter().skip(1) {
         let packed = compress(codec, &zeros).unwrap();
         assert!(packed.len() < zeros.len() / 20, "{codec:?} makes no bomb");
@@ -414,7 +330,7 @@ fn bombs_are_errors() {
         let error = decompress(codec, &packed, limit).unwrap_err();
         assert_eq!(error, DecompressError::TooLarge { limit }, "{codec:?}");
         let batch = with_records(&packed, 1, codec);
-        let error = batch.validate_records(limit).unwrap_err();
+        let error = scan_all(&batch, limit).unwrap_err();
         assert_eq!(
             error,
             BatchError::Decompress(DecompressError::TooLarge { limit })
@@ -422,46 +338,120 @@ fn bombs_are_errors() {
     }
 }
 
+/// Records of every length from one byte to some pieces: each field of one straddles two
+/// pieces at some time.
 #[test]
-fn snappy_is_read_raw_and_in_xerial_framing() {
-    // "snappy" by hand: length 6, a literal of 6 bytes.
-    let raw = [6, 5 << 2, b's', b'n', b'a', b'p', b'p', b'y'];
-    assert_eq!(decompress(Compression::Snappy, &raw, 6).unwrap(), b"snappy");
-
-    let framed = |blocks: &[&[u8]]| {
-        let mut bytes = vec![
-            0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1,
-        ];
-        for block in blocks {
-            bytes.extend((block.len() as i32).to_be_bytes());
-            bytes.extend(*block);
+fn records_are_scanned_across_pieces_as_in_memory() {
+    for codec in CODECS {
+        let mut builder = BatchBuilder::new().compression(codec);
+        let noise: Vec<u8> = (0..100_000u32)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        for i in 0..200usize {
+            let length = match i % 60 {
+                0 => 70_000 + i,
+                n => 19 * n + i,
+            };
+            let key = (i % 3 > 0).then_some(&noise[i..i + i % 200]);
+            let value = Some(&noise[i..i + length]);
+            let headers = [("header", value), ("", None)];
+            let timestamp = 1000 + (i as i64 % 7) * 1_000_000;
+            builder.push_with_headers(timestamp, key, value, &headers[..i % 3]);
         }
-        bytes
-    };
-    let two = framed(&[&raw, &raw]);
-    assert_eq!(
-        decompress(Compression::Snappy, &two, 12).unwrap(),
-        b"snappysnappy"
-    );
-    let limit = 11;
-    assert_eq!(
-        decompress(Compression::Snappy, &two, limit),
-        Err(DecompressError::TooLarge { limit })
-    );
-    // A prefix that claims 4 GiB, with a limit that would allow it.
-    let claims = [0xff, 0xff, 0xff, 0xff, 0x0f, 0];
-    for bytes in [&claims[..], &framed(&[&claims])] {
-        let error = decompress(Compression::Snappy, bytes, usize::MAX).unwrap_err();
-        assert!(
-            matches!(error, DecompressError::Malformed { .. }),
-            "{error}"
-        );
+        let batch = BatchView::parse_produced(builder.build()).unwrap();
+        let count = batch.header().record_count;
+        let in_memory = batch.decompressed(8 << 20).unwrap();
+        let in_memory: Vec<_> = RecordIter::new(&in_memory, count)
+            .map(|record| record.unwrap())
+            .map(|record| ScannedRecord {
+                offset_delta: record.offset_delta,
+                timestamp_delta: record.timestamp_delta,
+                has_key: record.key.is_some(),
+            })
+            .collect();
+        assert_eq!(in_memory.len(), 200);
+        assert_eq!(scan_all(&batch, 8 << 20).unwrap(), in_memory, "{codec:?}");
+
+        // Cut anywhere, it is noticed, also where a piece ends.
+        let records = batch.decompressed(8 << 20).unwrap();
+        let piece = 64 << 10;
+        let cuts = [1, piece - 1, piece, piece + 1, 4 * piece, records.len() - 1];
+        for cut in cuts {
+            let packed = compress(codec, &records[..cut]).unwrap();
+            let cut_off = with_records(&packed, 200, codec);
+            let error = scan_all(&cut_off, 8 << 20).unwrap_err();
+            assert!(matches!(error, BatchError::Record(_)), "{codec:?}: {error}");
+        }
     }
-    for block_length in [-1i32, 9, i32::MAX] {
-        let mut bytes = framed(&[]);
-        bytes.extend(block_length.to_be_bytes());
-        bytes.extend(raw);
-        assert!(decompress(Compression::Snappy, &bytes, LIMIT).is_err());
+}
+
+#[test]
+fn memory_of_a_scan_is_a_piece_whatever_one_record_decompresses_to() {
+    let mut builder = BatchBuilder::new();
+    builder.push(1000, None, Some(&vec![b'x'; 3 << 20]));
+    let plain = BatchView::parse(builder.build()).unwrap();
+    for codec in [Compression::Gzip, Compression::Lz4, Compression::Zstd] {
+        let packed = compress(codec, plain.records_bytes()).unwrap();
+        let mut pieces = Pieces::new(codec, &packed, 32 << 20);
+        let mut total = 0;
+        loop {
+            let piece = pieces.next_piece().unwrap().len();
+            assert!(piece <= 64 << 10, "{codec:?}: a piece of {piece} bytes");
+            total += piece;
+            if piece == 0 {
+                break;
+            }
+        }
+        assert_eq!(total, plain.records_bytes().len());
+        let batch = with_records(&packed, 1, codec);
+        assert_eq!(scan_all(&batch, 32 << 20).unwrap().len(), 1);
     }
-    assert!(decompress(Compression::Snappy, &framed(&[])[..12], LIMIT).is_err());
+}
+
+#[test]
+fn what_is_rewritten_keeps_records_and_producer() {
+    for from in CODECS {
+        for to in CODECS {
+            let batch = builder().transactional(true).compression(from).build();
+            let batch = BatchView::parse(batch).unwrap();
+            let records = batch.decompressed(LIMIT).unwrap();
+            let timestamps = Timestamps {
+                timestamp_type: TimestampType::LogAppendTime,
+                max_timestamp: 5000,
+            };
+            let bounds = RecompressBounds {
+                records_bytes: records.len(),
+                batch_bytes_max: LIMIT,
+            };
+            let new = batch
+                .recompressed(Encoding::of(to), timestamps, bounds)
+                .unwrap();
+            let restamped = batch.with_timestamps(timestamps);
+            for (new, codec) in [(&new, to), (&restamped, from)] {
+                let reparsed = BatchView::parse_produced(new.bytes().clone()).unwrap();
+                assert_eq!(&reparsed, new);
+                assert_eq!(new.decompressed(LIMIT).unwrap(), records);
+                let mut header = *new.header();
+                assert_eq!(header.attributes.compression(), Ok(codec));
+                assert_eq!(new.timestamps(), timestamps);
+                let old = batch.header();
+                header.attributes = old.attributes;
+                header.max_timestamp = old.max_timestamp;
+                (header.crc, header.batch_length) = (old.crc, old.batch_length);
+                assert_eq!(&header, old);
+            }
+            let small = RecompressBounds {
+                batch_bytes_max: new.bytes().len() - 1,
+                ..bounds
+            };
+            let error = batch.recompressed(Encoding::of(to), timestamps, small);
+            assert_eq!(error, Err(BatchError::Outgrown(small.batch_bytes_max)));
+            let exact = RecompressBounds {
+                batch_bytes_max: new.bytes().len(),
+                ..bounds
+            };
+            let fits = batch.recompressed(Encoding::of(to), timestamps, exact);
+            assert_eq!(fits, Ok(new), "{from:?} to {to:?}");
+        }
+    }
 }

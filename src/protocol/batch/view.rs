@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::{
-    at, decompress, BatchError, BatchHeader, Compression, RecordError, RecordErrorKind, RecordIter,
-    TimestampType, HEADER_BYTES,
+    at, decompress, BatchError, BatchHeader, Compression, Pieces, RecordIter, RecordScan,
+    HEADER_BYTES,
 };
 
 /// One whole batch. That it is one means: header, magic and length are right. What
@@ -13,17 +13,6 @@ use super::{
 pub struct BatchView {
     bytes: Bytes,
     header: BatchHeader,
-}
-
-/// What a pass over all records of a batch finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecordsSummary {
-    /// The largest timestamp of a record, ms, and the offset delta of the first record that has it.
-    pub max_timestamp: (i64, i32),
-    /// Whether every record has a key, as a compacted topic demands.
-    pub has_all_keys: bool,
-    /// Bytes of the records, decompressed.
-    pub records_bytes: usize,
 }
 
 impl BatchView {
@@ -96,23 +85,6 @@ impl BatchView {
         }
     }
 
-    /// A copy with another largest timestamp in the header, and the CRC that goes with
-    /// it.
-    pub fn with_max_timestamp(&self, max_timestamp: i64) -> Self {
-        let mut bytes = self.bytes.to_vec();
-        bytes[at::MAX_TIMESTAMP..at::PRODUCER_ID].copy_from_slice(&max_timestamp.to_be_bytes());
-        let crc = crc(&bytes);
-        bytes[at::CRC..at::ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
-        Self {
-            bytes: bytes.into(),
-            header: BatchHeader {
-                max_timestamp,
-                crc,
-                ..self.header
-            },
-        }
-    }
-
     /// Iterates over the records of a batch that is not compressed; none if it is.
     pub fn records(&self) -> Option<RecordIter<'_>> {
         match self.header.attributes.compression() {
@@ -124,6 +96,15 @@ impl BatchView {
         }
     }
 
+    /// Reads every record without its content, decompressing on the way: to at most
+    /// `limit` bytes, of which one piece is held at a time.
+    pub fn scan(&self, limit: usize) -> Result<RecordScan<'_>, BatchError> {
+        Ok(RecordScan::new(
+            self.pieces(limit)?,
+            self.header.record_count,
+        ))
+    }
+
     /// The records, decompressed if need be: to be read with
     /// [`RecordIter::new`]`(&bytes, header.record_count)`. More than `limit` bytes are an error.
     pub fn decompressed(&self, limit: usize) -> Result<Bytes, BatchError> {
@@ -133,54 +114,16 @@ impl BatchView {
         }
     }
 
-    /// Reads every record (decompressed to at most `limit` bytes): all there, well
-    /// formed, offset deltas from 0 without a gap, nothing after the last.
-    pub fn validate_records(&self, limit: usize) -> Result<RecordsSummary, BatchError> {
-        let bytes = self.decompressed(limit)?;
-        let mut summary = RecordsSummary {
-            max_timestamp: (i64::MIN, 0),
-            has_all_keys: true,
-            records_bytes: bytes.len(),
-        };
-        for (index, record) in RecordIter::new(&bytes, self.header.record_count).enumerate() {
-            let record = record?;
-            if usize::try_from(record.offset_delta) != Ok(index) {
-                let kind = RecordErrorKind::OffsetDelta(record.offset_delta);
-                return Err(RecordError { index, kind }.into());
-            }
-            summary.has_all_keys &= record.key.is_some();
-            let timestamp = self.header.timestamp(record.timestamp_delta);
-            if timestamp > summary.max_timestamp.0 {
-                summary.max_timestamp = (timestamp, record.offset_delta);
-            }
-        }
-        Ok(summary)
+    pub(super) fn pieces(&self, limit: usize) -> Result<Pieces<'_>, BatchError> {
+        let compression = self.header.attributes.compression()?;
+        Ok(Pieces::new(compression, self.records_bytes(), limit))
     }
 
-    /// The first record whose timestamp is at least `timestamp`: its timestamp and
-    /// offset. Exact within the batch, for a compressed one after decompression to at
-    /// most `limit` bytes.
-    pub fn offset_for_timestamp(
-        &self,
-        timestamp: i64,
-        limit: usize,
-    ) -> Result<Option<(i64, i64)>, BatchError> {
-        if self.header.max_timestamp < timestamp {
-            return Ok(None);
-        }
-        if self.header.attributes.timestamp_type() == TimestampType::LogAppendTime {
-            return Ok(Some((self.header.max_timestamp, self.header.base_offset)));
-        }
-        let bytes = self.decompressed(limit)?;
-        for record in RecordIter::new(&bytes, self.header.record_count) {
-            let record = record?;
-            let found = self.header.timestamp(record.timestamp_delta);
-            if found >= timestamp {
-                let offset = self.header.base_offset + i64::from(record.offset_delta);
-                return Ok(Some((found, offset)));
-            }
-        }
-        Ok(None)
+    /// Of bytes that have this header.
+    pub(super) fn of_parts(bytes: Bytes, header: BatchHeader) -> Self {
+        debug_assert_eq!(BatchHeader::parse(&bytes).as_ref(), Ok(&header));
+        debug_assert_eq!(bytes.len(), header.size_bytes());
+        Self { bytes, header }
     }
 }
 

@@ -7,8 +7,11 @@
 //! What it is not: it repairs nothing, and it reads no records, only batches.
 
 mod index_check;
+#[cfg(test)]
+mod tests;
 
 use self::index_check::IndexCheck;
+use super::checkpoint_file::{self, Checkpoint};
 use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log_files::{self, file_name, parse_name, LogFiles, INDEX, LOG, TIME_INDEX};
@@ -186,23 +189,107 @@ pub async fn verify_dir(rt: &Rt, path: &Path) -> Result<VerifyReport, InspectErr
     let entries = dir.list().await?;
     let is_log = |name: &str| matches!(parse_name(name), Some((_, LOG)));
     if entries.iter().any(|e| !e.is_dir && is_log(&e.name)) {
-        verify_partition(rt, &dir, &mut report).await?;
+        let name = path.file_name().and_then(|name| name.to_str());
+        let cleaned_to = match name.and_then(PartitionName::parse) {
+            Some(name) => Cleaned::read(&rt.dir(parent(path))).await?.to(&name),
+            None => 0,
+        };
+        report.add(verify_partition(rt, &dir, cleaned_to).await?);
         return Ok(report);
     }
+    let cleaned = Cleaned::read(&dir).await?;
+    report.problems.extend(cleaned.problem.clone());
     for entry in entries.iter().filter(|e| e.is_dir) {
-        if PartitionName::parse(&entry.name).is_some() {
-            verify_partition(rt, &dir.subdir(&entry.name), &mut report).await?;
+        if let Some(name) = PartitionName::parse(&entry.name) {
+            let cleaned_to = cleaned.to(&name);
+            report.add(verify_partition(rt, &dir.subdir(&entry.name), cleaned_to).await?);
         }
     }
     Ok(report)
 }
 
+/// How far each partition of a data directory was compacted, as the cleaner's checkpoint has it.
+struct Cleaned {
+    checkpoint: Checkpoint,
+    problem: Option<Problem>,
+}
+
+impl Cleaned {
+    async fn read(data_dir: &Dir) -> Result<Cleaned, InspectError> {
+        let read = data_dir
+            .read_small(CLEANER_CHECKPOINT_FILE, SMALL_FILE_BYTES_MAX)
+            .await;
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind == IoErrorKind::NotFound => Vec::new(),
+            Err(e) => return Err(e.into()),
+        };
+        // Kafka creates it empty.
+        if bytes.is_empty() {
+            return Ok(Cleaned {
+                checkpoint: Checkpoint::Missing,
+                problem: None,
+            });
+        }
+        Ok(match checkpoint_file::parse(&bytes) {
+            Ok(entries) => Cleaned {
+                checkpoint: Checkpoint::Read(entries),
+                problem: None,
+            },
+            Err(error) => Cleaned {
+                problem: Some(Problem::of(
+                    &data_dir.path().join(CLEANER_CHECKPOINT_FILE),
+                    &error,
+                )),
+                checkpoint: Checkpoint::Malformed(error),
+            },
+        })
+    }
+
+    /// The first offset that no compaction has been over.
+    fn to(&self, name: &PartitionName) -> i64 {
+        let offset = self.checkpoint.get(&name.topic, name.partition);
+        offset.unwrap_or(0)
+    }
+}
+
+impl VerifyReport {
+    fn add(&mut self, partition: VerifyReport) {
+        self.partitions += partition.partitions;
+        self.segments += partition.segments;
+        self.batches += partition.batches;
+        self.records += partition.records;
+        self.bytes += partition.bytes;
+        self.unfinished += partition.unfinished;
+        self.problems.extend(partition.problems);
+    }
+}
+
+/// Checks a partition whose offsets below `cleaned_to` may have been compacted away. A broker that runs may remove
+/// files between their listing and their reading: then it looks again, and finds nothing where the partition is gone.
 async fn verify_partition(
     rt: &Rt,
     dir: &Dir,
-    report: &mut VerifyReport,
-) -> Result<(), InspectError> {
-    report.partitions += 1;
+    cleaned_to: i64,
+) -> Result<VerifyReport, InspectError> {
+    for _ in 1..LOOKS_MAX {
+        match verify_files(rt, dir, cleaned_to).await {
+            Err(InspectError::Io(e)) if e.kind == IoErrorKind::NotFound => {
+                if !dir.exists().await? {
+                    return Ok(VerifyReport::default());
+                }
+            }
+            outcome => return outcome,
+        }
+    }
+    verify_files(rt, dir, cleaned_to).await
+}
+
+async fn verify_files(rt: &Rt, dir: &Dir, cleaned_to: i64) -> Result<VerifyReport, InspectError> {
+    let mut report = VerifyReport {
+        partitions: 1,
+        ..VerifyReport::default()
+    };
     let files = LogFiles::list(dir).await?;
     // Up to the newest snapshot all is sealed. What lies above it, recovery finishes.
     let sealed_to = files.newest_proof(dir).await?;
@@ -232,7 +319,7 @@ async fn verify_partition(
             });
         }
         if let Some(previous) = &previous {
-            let compacted = previous.has_gaps || summary.has_gaps;
+            let compacted = previous.has_gaps || summary.has_gaps || *base <= cleaned_to;
             let end = previous.end_offset;
             if end > *base || (end < *base && !compacted) {
                 let detail = format!("the segment before ends at offset {end}, not at {base}");
@@ -246,7 +333,8 @@ async fn verify_partition(
         report.problems.append(&mut summary.problems);
         previous = Some(summary);
     }
-    verify_small_files(dir, &files, report).await
+    verify_small_files(dir, &files, &mut report).await?;
+    Ok(report)
 }
 
 async fn verify_small_files(
@@ -431,12 +519,16 @@ async fn open(rt: &Rt, path: &Path, expected: &'static str) -> Result<(File, i64
             })
         }
     };
-    let parent = match path.parent() {
+    let file = rt.dir(parent(path)).open(name, OpenMode::Read).await?;
+    Ok((file, offset))
+}
+
+/// The directory that a path's last component is in.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
-    let file = rt.dir(parent).open(name, OpenMode::Read).await?;
-    Ok((file, offset))
+    }
 }
 
 /// Reads a file of bounded size.
@@ -468,3 +560,7 @@ async fn is_zero(rt: &Rt, file: &File, from: u64, to: u64) -> Result<bool, Inspe
 }
 
 const SMALL_FILE_BYTES_MAX: u64 = 256 << 20;
+/// How often a partition is looked at whose files vanish meanwhile.
+const LOOKS_MAX: usize = 5;
+/// Kafka's name for it, too.
+const CLEANER_CHECKPOINT_FILE: &str = "cleaner-offset-checkpoint";

@@ -25,6 +25,8 @@ fn what_was_acknowledged_survives_power_cuts_and_kills() {
         assert!(total.cut_while_opening > 0 && total.truncated_bytes > 0);
         assert!(total.unflushed_lost > 0 && total.segments_max > 3);
         assert!(total.opened_clean > 0 && total.cuts > 0);
+        assert!(total.starts_moved > 0 && total.segments_removed > 0);
+        assert!(total.removals_cut_short > 0);
     }
 }
 
@@ -39,6 +41,9 @@ impl Tally {
         self.batches_checked += other.batches_checked;
         self.unflushed_lost += other.unflushed_lost;
         self.cuts += other.cuts;
+        self.starts_moved += other.starts_moved;
+        self.segments_removed += other.segments_removed;
+        self.removals_cut_short += other.removals_cut_short;
     }
 }
 

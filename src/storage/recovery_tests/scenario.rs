@@ -12,8 +12,8 @@ use crate::runtime::{Queue, Rt, SyncSite};
 use crate::storage::leader_epochs::LeaderEpochs;
 use crate::storage::log_tests::stamped;
 use crate::storage::{
-    partition_dir, DataDir, Log, LogBatch, LogConfig, PartitionName, StartKind, Storage,
-    StorageLimits,
+    partition_dir, DataDir, Log, LogBatch, LogConfig, PartitionName, RetentionRules, StartKind,
+    Storage, StorageLimits,
 };
 use futures_lite::future::zip;
 use std::cell::RefCell;
@@ -33,6 +33,9 @@ pub(super) struct Tally {
     pub(super) batches_checked: u64,
     pub(super) unflushed_lost: u64,
     pub(super) cuts: u64,
+    pub(super) starts_moved: u64,
+    pub(super) segments_removed: u64,
+    pub(super) removals_cut_short: u64,
 }
 
 pub(super) struct Scenario {
@@ -63,8 +66,12 @@ struct Model {
     recorded: Option<i64>,
     /// The offset of the last checkpoint that completed, recorded or not.
     checkpointed: Option<i64>,
-    /// The high watermark that was durably recorded last, with a log start of 0.
+    /// The high watermark that was durably recorded last, with the log start.
     recorded_hw: Option<i64>,
+    /// The log start that was acknowledged last, and one that may have been recorded.
+    log_start: i64,
+    log_start_perhaps: i64,
+    removing: bool,
     tally: Tally,
 }
 
@@ -145,6 +152,7 @@ impl Scenario {
             model.tally.cut_while_opening += 1;
         }
         model.flushes = 0;
+        model.tally.removals_cut_short += u64::from(std::mem::take(&mut model.removing));
         model.floor = match (kill, model.opened) {
             (true, true) => model.written,
             (true, false) => model.floor,
@@ -167,6 +175,7 @@ async fn live(
     to_clean_stop: bool,
 ) -> Checked<()> {
     let (data_dir, log) = open_and_check(&rt, &model, config).await?;
+    let data_dir = Rc::new(data_dir);
     if !to_clean_stop && draw(&rt, 3) == 0 {
         // The life ends right after the load.
         return Ok(());
@@ -209,6 +218,18 @@ async fn live(
                 rt.sleep(Duration::from_micros(draw(&rt, 60_000))).await;
                 return Ok(());
             }
+            16 if draw(&rt, 3) == 0 => move_start(&rt, &data_dir, &log, &model).await?,
+            16 if draw(&rt, 6) == 0 => {
+                // The life ends while the head is removed, or right after.
+                let moving = (rt.clone(), data_dir.clone(), log.clone(), model.clone());
+                rt.spawn(Queue::Latency, async move {
+                    let (rt, data_dir, log, model) = moving;
+                    let moved = move_start(&rt, &data_dir, &log, &model).await;
+                    moved.expect("no fault was injected");
+                });
+                rt.sleep(Duration::from_micros(draw(&rt, 20_000))).await;
+                return Ok(());
+            }
             16 => model.borrow_mut().epoch += 1,
             17 => check_content(&log, &model, 1 + draw(&rt, 40_000) as usize).await?,
             _ => rt.sleep(Duration::from_micros(draw(&rt, 300))).await,
@@ -235,8 +256,20 @@ async fn open_and_check(
     if data_dir.high_watermark("topic", 0) < recorded_hw {
         return Err("the high watermark's checkpoint was lost".into());
     }
-    if recorded_hw.is_some() && data_dir.log_start("topic", 0) != Some(0) {
-        return Err("the log start's checkpoint was lost".into());
+    let log_start = data_dir.log_start("topic", 0);
+    {
+        let mut model = model.borrow_mut();
+        let possible = model.log_start..=model.log_start_perhaps;
+        let needed = recorded_hw.is_some() || model.log_start > 0;
+        if log_start.is_some_and(|start| !possible.contains(&start))
+            || (needed && log_start.is_none())
+        {
+            return Err(format!(
+                "the log start is recorded as {log_start:?}, expected {possible:?}"
+            ));
+        }
+        model.log_start = log_start.unwrap_or(0);
+        model.log_start_perhaps = model.log_start;
     }
     let recorded = model.borrow().recorded;
     if data_dir.load_mode("topic", 0).recovery_point < recorded {
@@ -343,6 +376,20 @@ async fn check_opened(rt: &Rt, log: &Log, model: &Rc<RefCell<Model>>) -> Checked
         for batch in &model.batches {
             epochs.assign(batch.leader_epoch, batch.base_offset);
         }
+        epochs.truncate_from_start(model.log_start);
+        let (start, segments) = {
+            let state = log.0.state.borrow();
+            (state.log_start_offset, state.segments.clone())
+        };
+        if start != model.log_start {
+            return Err(format!(
+                "the log starts at {start}, {} was recorded",
+                model.log_start
+            ));
+        }
+        if segments.len() > 1 && segments[0].next_offset() <= start {
+            return Err(format!("a segment below the log start {start} is left"));
+        }
         let found = log.0.state.borrow().epochs.clone();
         if found != epochs {
             return Err(format!("the epochs are {found:?}, expected {epochs:?}"));
@@ -364,13 +411,26 @@ async fn check_opened(rt: &Rt, log: &Log, model: &Rc<RefCell<Model>>) -> Checked
 /// Reads everything, and holds it against the batches; asks for a timestamp.
 async fn check_content(log: &Log, model: &Rc<RefCell<Model>>, bytes_max: usize) -> Checked<()> {
     let end = log.end_offset();
+    let start = log.log_start_offset();
     let expected: Vec<LogBatch> = {
         let model = model.borrow();
-        let below = |b: &&LogBatch| b.last_offset < end;
-        model.batches.iter().take_while(below).cloned().collect()
+        let within = |b: &&LogBatch| b.last_offset < end && b.last_offset >= start;
+        model.batches.iter().filter(within).cloned().collect()
     };
-    producers::check(&log.producers(), &expected)?;
-    let mut at = 0;
+    {
+        let model = model.borrow();
+        let below: Vec<LogBatch> = model
+            .batches
+            .iter()
+            .filter(|b| b.last_offset < end)
+            .cloned()
+            .collect();
+        producers::check(&log.producers(), &below)?;
+    }
+    if start > 0 && log.read(start - 1, end, 1, true).await.is_ok() {
+        return Err(format!("offset {} is read below the log start", start - 1));
+    }
+    let mut at = start;
     let mut found: Vec<u8> = Vec::new();
     while at < end {
         let read = log.read(at, end, bytes_max, true).await;
@@ -393,7 +453,7 @@ async fn check_content(log: &Log, model: &Rc<RefCell<Model>>, bytes_max: usize) 
     if let Some(batch) = expected.get(expected.len() / 2) {
         let asked = log.offset_for_timestamp(batch.max_timestamp, end).await;
         let offset = asked.map_err(|e| e.to_string())?.map(|t| t.offset);
-        if offset != Some(batch.base_offset) {
+        if offset != Some(batch.base_offset.max(start)) {
             return Err(format!(
                 "timestamp {} is at {offset:?}, expected {}",
                 batch.max_timestamp, batch.base_offset
@@ -401,7 +461,7 @@ async fn check_content(log: &Log, model: &Rc<RefCell<Model>>, bytes_max: usize) 
         }
         let largest = log.offset_of_max_timestamp(end).await;
         let offset = largest.map_err(|e| e.to_string())?.map(|t| t.offset);
-        let last = expected.last().map(|b| b.base_offset);
+        let last = expected.last().map(|b| b.base_offset.max(start));
         if offset != last {
             return Err(format!(
                 "the largest timestamp is at {offset:?}, not {last:?}"
@@ -467,9 +527,62 @@ async fn record_high_watermark(
     let offset = offset.max(model.borrow().recorded_hw.unwrap_or(0));
     let written = data_dir.write_high_watermarks(&at(offset)).await;
     written.map_err(|e| e.to_string())?;
-    let written = data_dir.write_log_starts(&at(0)).await;
+    let log_start = model.borrow().log_start;
+    let written = data_dir.write_log_starts(&at(log_start)).await;
     written.map_err(|e| e.to_string())?;
     model.borrow_mut().recorded_hw = Some(offset);
+    Ok(())
+}
+
+/// DeleteRecords, or a retention that also takes the active segment: the new log start
+/// is recorded, then the log learns of it, then the files go.
+async fn move_start(
+    rt: &Rt,
+    data_dir: &DataDir,
+    log: &Log,
+    model: &Rc<RefCell<Model>>,
+) -> Checked<()> {
+    let (before, acked) = {
+        let model = model.borrow();
+        (model.log_start, model.acked)
+    };
+    let target = match draw(rt, 3) {
+        0 => {
+            let rules = RetentionRules {
+                retention_ms: -1,
+                retention_bytes: [0, 30_000, 200_000][draw(rt, 3) as usize],
+                bound: acked,
+                now_ms: rt.wall_clock_ms(),
+            };
+            let expired = log.expired_up_to(rules).await;
+            expired.map_err(|e| e.to_string())?
+        }
+        _ => before + draw(rt, (acked - before + 1) as u64) as i64,
+    };
+    if !(before..=acked).contains(&target) {
+        return Err(format!(
+            "the log would start at {target}, not {before} to {acked}"
+        ));
+    }
+    model.borrow_mut().log_start_perhaps = target;
+    let entries = [(("topic".to_owned(), 0), target)].into();
+    let written = data_dir.write_log_starts(&entries).await;
+    written.map_err(|e| e.to_string())?;
+    {
+        let mut model = model.borrow_mut();
+        model.log_start = target;
+        model.tally.starts_moved += 1;
+    }
+    log.set_log_start(target);
+    if draw(rt, 5) > 0 {
+        model.borrow_mut().removing = true;
+        let removed = log.remove_head().await.map_err(|e| e.to_string())?;
+        let mut model = model.borrow_mut();
+        model.removing = false;
+        model.tally.segments_removed += removed.segments;
+        // What is to go is sealed first, and that is a checkpoint.
+        model.acked = model.acked.max(log.flushed_offset().min(model.written));
+    }
     Ok(())
 }
 
@@ -479,8 +592,13 @@ async fn truncate(rt: &Rt, log: &Log, model: &Rc<RefCell<Model>>) -> Checked<()>
         if model.flushes > 0 || model.batches.is_empty() {
             return Ok(());
         }
-        let at = draw(rt, model.batches.len() as u64) as usize;
-        let end = model.batches[at].base_offset;
+        let log_start = model.log_start;
+        let below = model.batches.partition_point(|b| b.base_offset < log_start);
+        let left = (model.batches.len() - below) as u64;
+        if left == 0 {
+            return Ok(());
+        }
+        let end = model.batches[below + draw(rt, left) as usize].base_offset;
         model.acked = model.acked.min(end);
         model.written = model.written.min(end);
         model.floor = model.floor.min(end);

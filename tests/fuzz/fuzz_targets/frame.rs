@@ -73,7 +73,8 @@ fn response(key: ApiKey, version: i16, bytes: Bytes) {
 fn batches(bytes: Bytes) {
     decoders::batches(bytes.clone());
     for batch in Batches::new(bytes).flatten() {
-        drop(batch.validate_records(LIMIT));
-        drop(batch.offset_for_timestamp(0, LIMIT));
+        if let Ok(scan) = batch.scan(LIMIT) {
+            scan.for_each(drop);
+        }
     }
 }

@@ -1,0 +1,158 @@
+//! Unit tests of compression.
+
+use super::*;
+
+const LIMIT: usize = 1 << 20;
+
+#[test]
+fn every_codec_gives_back_what_it_took() {
+    let text: Vec<u8> = (0..200_000u32).map(|i| (i / 7 % 251) as u8).collect();
+    for codec in Compression::ALL {
+        for input in [&text[..], &text[..1], b""] {
+            let packed = compress(codec, input).unwrap();
+            assert_eq!(
+                decompress(codec, &packed, input.len()).unwrap(),
+                input,
+                "{codec:?}"
+            );
+            if !input.is_empty() {
+                let limit = input.len() - 1;
+                let error = decompress(codec, &packed, limit).unwrap_err();
+                assert_eq!(error, DecompressError::TooLarge { limit }, "{codec:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn cut_off_or_damaged_input_is_an_error() {
+    let text: Vec<u8> = (0..5000u32).map(|i| (i * i % 251) as u8).collect();
+    for codec in Compression::ALL.into_iter().skip(1) {
+        let packed = compress(codec, &text).unwrap();
+        let end = packed.len();
+        for cut in 1..end {
+            let got = decompress(codec, &packed[..cut], LIMIT);
+            // Xerial framing without a block is whole, and empty.
+            let is_refused = got.map_or(true, |out| codec == Compression::Snappy && out.is_empty());
+            assert!(is_refused, "{codec:?} cut at {cut} of {end}");
+        }
+        let mut longer = packed.clone();
+        longer.extend(b"garbage!");
+        assert!(decompress(codec, &longer, LIMIT).is_err(), "{codec:?}");
+        assert!(
+            decompress(codec, b"no such thing as this", LIMIT).is_err(),
+            "{codec:?}"
+        );
+    }
+}
+
+#[test]
+fn a_zstd_context_carries_nothing_over_from_a_refused_batch() {
+    let text = vec![b'x'; 300_000];
+    let packed = compress(Compression::Zstd, &text).unwrap();
+    for _ in 0..3 {
+        let half = &packed[..packed.len() / 2];
+        decompress(Compression::Zstd, half, LIMIT).unwrap_err();
+        decompress(Compression::Zstd, &packed, 1000).unwrap_err();
+        decompress(Compression::Zstd, b"garbage", LIMIT).unwrap_err();
+        assert_eq!(
+            decompress(Compression::Zstd, &packed, LIMIT),
+            Ok(text.clone())
+        );
+    }
+}
+
+#[test]
+fn snappy_is_read_raw_and_in_xerial_framing() {
+    // "snappy" by hand: length 6, a literal of 6 bytes.
+    let raw = [6, 5 << 2, b's', b'n', b'a', b'p', b'p', b'y'];
+    assert_eq!(decompress(Compression::Snappy, &raw, 6).unwrap(), b"snappy");
+
+    let framed = |blocks: &[&[u8]]| {
+        let mut bytes = vec![
+            0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1,
+        ];
+        for block in blocks {
+            bytes.extend((block.len() as i32).to_be_bytes());
+            bytes.extend(*block);
+        }
+        bytes
+    };
+    let two = framed(&[&raw, &raw]);
+    assert_eq!(
+        decompress(Compression::Snappy, &two, 12).unwrap(),
+        b"snappysnappy"
+    );
+    let limit = 11;
+    assert_eq!(
+        decompress(Compression::Snappy, &two, limit),
+        Err(DecompressError::TooLarge { limit })
+    );
+    // A prefix that claims 4 GiB, with a limit that would allow it.
+    let claims = [0xff, 0xff, 0xff, 0xff, 0x0f, 0];
+    for bytes in [&claims[..], &framed(&[&claims])] {
+        let error = decompress(Compression::Snappy, bytes, usize::MAX).unwrap_err();
+        assert!(
+            matches!(error, DecompressError::Malformed { .. }),
+            "{error}"
+        );
+    }
+    for block_length in [-1i32, 9, i32::MAX] {
+        let mut bytes = framed(&[]);
+        bytes.extend(block_length.to_be_bytes());
+        bytes.extend(raw);
+        assert!(decompress(Compression::Snappy, &bytes, LIMIT).is_err());
+    }
+    assert!(decompress(Compression::Snappy, &framed(&[])[..12], LIMIT).is_err());
+}
+
+#[test]
+fn levels_change_the_size_and_not_the_content() {
+    let mut state = 1u64;
+    let text: Vec<u8> = (0..30_000)
+        .flat_map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            format!("word{} ", (state >> 33) % 900).into_bytes()
+        })
+        .collect();
+    let packed = |compression, level| {
+        let mut out = Vec::new();
+        let mut pieces = Pieces::new(Compression::None, &text, text.len());
+        let encoding = Encoding { compression, level };
+        compress_into(encoding, &mut pieces, text.len(), &mut out, usize::MAX).unwrap();
+        assert_eq!(decompress(compression, &out, text.len()).unwrap(), text);
+        out.len()
+    };
+    assert!(packed(Compression::Gzip, 9) < packed(Compression::Gzip, 1));
+    assert_eq!(packed(Compression::Gzip, -1), packed(Compression::Gzip, 6));
+    assert!(packed(Compression::Zstd, 12) < packed(Compression::Zstd, 1));
+    assert!(packed(Compression::Zstd, 1) < packed(Compression::Zstd, -100));
+    // Beyond what there is: the nearest.
+    assert_eq!(packed(Compression::Zstd, 3), packed(Compression::Zstd, 3));
+    packed(Compression::Zstd, i32::MIN);
+    packed(Compression::Gzip, i32::MAX);
+    assert_eq!(packed(Compression::Lz4, 1), packed(Compression::Lz4, 17));
+}
+
+#[test]
+fn the_highest_zstd_levels_take_memory_by_the_batch() {
+    let text = vec![b'x'; 300_000];
+    let mut out = Vec::new();
+    let mut pieces = Pieces::new(Compression::None, &text, text.len());
+    let encoding = Encoding {
+        compression: Compression::Zstd,
+        level: 22,
+    };
+    compress_into(encoding, &mut pieces, text.len(), &mut out, usize::MAX).unwrap();
+    // A window for more than there is would be told in the frame: every reader would
+    // have to make room for it.
+    let window = zstd::zstd_safe::get_frame_content_size(&out);
+    assert_eq!(
+        window.ok().flatten(),
+        Some(text.len() as u64),
+        "the size was told"
+    );
+    assert!(decompress(Compression::Zstd, &out, LIMIT).unwrap() == text);
+}

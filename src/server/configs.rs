@@ -1,0 +1,356 @@
+//! DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
+//!
+//! What is described is read from the table of settings (`config/`). Topics are altered
+//! by the controller, and the answer leaves after every shard has put the change in
+//! force. The broker's own settings are shown and not altered: they come from its file.
+//!
+//! An answer can be far larger than its request, so the memory of a description is
+//! reserved before it is made, and one that could not be sent is refused.
+
+use super::respond::{Answer, Asked, BadRequest};
+use crate::config::{describe_broker, describe_topic, Described};
+use crate::controller::{AlterConfigOp, ConfigsAlteration, ConfigsChange, ControllerFault};
+use crate::metadata::validate_topic_name;
+use crate::protocol::messages::{
+    AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse,
+    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult,
+    DescribeConfigsResponse, DescribeConfigsResult, DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+};
+use crate::protocol::{ErrorCode, Str};
+use crate::shard::Shard;
+
+/// Answers DescribeConfigs.
+pub(super) async fn describe(
+    shard: &Shard,
+    asked: Asked,
+    request: DescribeConfigsRequest,
+) -> Result<Answer, BadRequest> {
+    let detail = Detail {
+        synonyms: request.include_synonyms,
+        documentation: request.include_documentation,
+    };
+    let resources = request.resources.iter();
+    let bytes = resources
+        .map(|resource| detail.bytes_of(shard, resource))
+        .sum::<u64>();
+    let refusal = (bytes > DESCRIPTION_BYTES_MAX).then(|| {
+        invalid_request(format!(
+            "The answer would be too large; describe fewer than {} resources in one request.",
+            DESCRIPTION_BYTES_MAX / detail.bytes_per_resource()
+        ))
+    });
+    let charge = match refusal {
+        None => Some(shard.memory().response(bytes as usize).await),
+        Some(_) => None,
+    };
+    let mut results = Vec::with_capacity(request.resources.len());
+    for resource in request.resources {
+        let described = match &refusal {
+            None => settings_of(shard, &resource),
+            Some(fault) => Err(fault.clone()),
+        };
+        results.push(detail.result(resource, described));
+        shard.rt().yield_if_needed().await;
+    }
+    let response = DescribeConfigsResponse {
+        results,
+        ..Default::default()
+    };
+    let mut answer = asked.answer(&response)?;
+    answer.charge = charge;
+    Ok(answer)
+}
+
+/// Answers AlterConfigs.
+pub(super) async fn alter(
+    shard: &Shard,
+    asked: Asked,
+    request: AlterConfigsRequest,
+) -> Result<Answer, BadRequest> {
+    let mut resources = Vec::with_capacity(request.resources.len());
+    let mut changes = Vec::with_capacity(request.resources.len());
+    for resource in request.resources {
+        let configs = resource.configs.into_iter();
+        let pairs = configs.map(|config| (config.name.to_string(), owned(config.value)));
+        changes.push(Ok(ConfigsChange::Replace(pairs.collect())));
+        resources.push((resource.resource_type, resource.resource_name));
+    }
+    let results = apply(shard, &resources, changes, request.validate_only).await;
+    let responses = resources.into_iter().zip(results);
+    let responses = responses.map(|((resource_type, resource_name), result)| {
+        let (error_code, error_message) = outcome(result);
+        AlterConfigsResourceResponse {
+            error_code,
+            error_message,
+            resource_type,
+            resource_name,
+        }
+    });
+    Ok(asked.answer(&AlterConfigsResponse {
+        responses: responses.collect(),
+        ..Default::default()
+    })?)
+}
+
+/// Answers IncrementalAlterConfigs.
+pub(super) async fn alter_incrementally(
+    shard: &Shard,
+    asked: Asked,
+    request: IncrementalAlterConfigsRequest,
+) -> Result<Answer, BadRequest> {
+    let mut resources = Vec::with_capacity(request.resources.len());
+    let mut changes = Vec::with_capacity(request.resources.len());
+    for resource in request.resources {
+        let configs = resource.configs.into_iter();
+        let ops: Result<Vec<_>, ControllerFault> = configs
+            .map(|config| {
+                let op = operation(config.config_operation, owned(config.value))?;
+                Ok((config.name.to_string(), op))
+            })
+            .collect();
+        changes.push(ops.map(ConfigsChange::Incremental));
+        resources.push((resource.resource_type, resource.resource_name));
+    }
+    let results = apply(shard, &resources, changes, request.validate_only).await;
+    let responses = resources.into_iter().zip(results);
+    let responses = responses.map(|((resource_type, resource_name), result)| {
+        let (error_code, error_message) = outcome(result);
+        IncrementalAlterConfigsResourceResponse {
+            error_code,
+            error_message,
+            resource_type,
+            resource_name,
+        }
+    });
+    Ok(asked.answer(&IncrementalAlterConfigsResponse {
+        responses: responses.collect(),
+        ..Default::default()
+    })?)
+}
+
+/// The settings of a resource as the table has them.
+fn settings_of(
+    shard: &Shard,
+    resource: &DescribeConfigsResource,
+) -> Result<Vec<Described>, ControllerFault> {
+    let name = resource.resource_name.as_str();
+    let wanted = |described: &Described| match &resource.configuration_keys {
+        // Null, and as in Kafka an empty list too, stands for all.
+        Some(keys) if !keys.is_empty() => keys.iter().any(|key| *key == described.name),
+        _ => true,
+    };
+    match resource.resource_type {
+        TOPIC => {
+            let invalid = |message| ControllerFault::new(ErrorCode::InvalidTopicException, message);
+            validate_topic_name(name).map_err(invalid)?;
+            let topic = shard.image().and_then(|image| image.topic(name).cloned());
+            let topic = topic.ok_or_else(|| {
+                ControllerFault::new(
+                    ErrorCode::UnknownTopicOrPartition,
+                    format!("The topic '{name}' does not exist."),
+                )
+            })?;
+            let all = describe_topic(shard.config(), &topic.configs);
+            Ok(all.filter(wanted).collect())
+        }
+        // What all brokers have in common and was changed while they run: nothing.
+        BROKER if name.is_empty() => Ok(Vec::new()),
+        BROKER => {
+            let node_id = shard.config().node_id;
+            let id: i32 = name.parse().map_err(|_| {
+                invalid_request(format!("Broker id must be an integer, but it is: {name}"))
+            })?;
+            if id != node_id {
+                return Err(invalid_request(format!(
+                    "Unexpected broker id, expected {node_id} or empty string, but received {name}"
+                )));
+            }
+            Ok(describe_broker(shard.config()).filter(wanted).collect())
+        }
+        other => Err(unsupported_type(other)),
+    }
+}
+
+/// What of a setting was asked for.
+struct Detail {
+    synonyms: bool,
+    documentation: bool,
+}
+
+impl Detail {
+    /// What the description of one resource takes, roughly, in memory and on the wire.
+    fn bytes_per_resource(&self) -> u64 {
+        let per_setting =
+            300 + if self.synonyms { 400 } else { 0 } + if self.documentation { 200 } else { 0 };
+        per_setting * SETTINGS_PER_RESOURCE
+    }
+
+    /// The same with the values that the topic has of its own, which can be long.
+    fn bytes_of(&self, shard: &Shard, resource: &DescribeConfigsResource) -> u64 {
+        let name = resource.resource_name.as_str();
+        let topic = shard.image().and_then(|image| image.topic(name).cloned());
+        let own = topic.map_or(0, |topic| topic.configs.values().map(String::len).sum());
+        self.bytes_per_resource() + 4 * own as u64
+    }
+
+    fn result(
+        &self,
+        resource: DescribeConfigsResource,
+        described: Result<Vec<Described>, ControllerFault>,
+    ) -> DescribeConfigsResult {
+        let (configs, (error_code, error_message)) = match described {
+            Ok(all) => (
+                all.into_iter().map(|one| self.setting(one)).collect(),
+                outcome(Ok(())),
+            ),
+            Err(fault) => (Vec::new(), outcome(Err(fault))),
+        };
+        DescribeConfigsResult {
+            error_code,
+            error_message,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name,
+            configs,
+        }
+    }
+
+    fn setting(&self, described: Described) -> DescribeConfigsResourceResult {
+        let synonyms = match self.synonyms {
+            true => described.synonyms,
+            false => Vec::new(),
+        };
+        DescribeConfigsResourceResult {
+            name: Str::from_static(described.name),
+            value: described.value.map(Str::from),
+            read_only: described.read_only,
+            config_source: described.source as i8,
+            is_sensitive: false,
+            synonyms: synonyms
+                .into_iter()
+                .map(|synonym| DescribeConfigsSynonym {
+                    name: Str::from_static(synonym.name),
+                    value: Some(Str::from(synonym.value)),
+                    source: synonym.source as i8,
+                })
+                .collect(),
+            config_type: described.config_type as i8,
+            documentation: self
+                .documentation
+                .then_some(Str::from_static(described.doc)),
+        }
+    }
+}
+
+/// Brings the changes of topics to the controller and refuses all others. One result
+/// for each resource, in order.
+async fn apply(
+    shard: &Shard,
+    resources: &[(i8, Str)],
+    changes: Vec<Result<ConfigsChange, ControllerFault>>,
+    validate_only: bool,
+) -> Vec<Result<(), ControllerFault>> {
+    let mut results = Vec::with_capacity(resources.len());
+    let mut alterations = Vec::new();
+    let mut places = Vec::new();
+    for ((resource_type, name), change) in resources.iter().zip(changes) {
+        let refused = match (*resource_type, change) {
+            (_, Err(fault)) => Err(fault),
+            (TOPIC, Ok(change)) => {
+                places.push(results.len());
+                alterations.push(ConfigsAlteration {
+                    topic: name.to_string(),
+                    change,
+                });
+                Ok(())
+            }
+            (BROKER, Ok(_)) => Err(invalid_request(
+                "A broker's settings can't be altered while it runs; change them in its configuration file and restart it.",
+            )),
+            (other, Ok(_)) => Err(unsupported_type(other)),
+        };
+        results.push(refused);
+    }
+    if alterations.is_empty() {
+        return results;
+    }
+    match shard.alter_configs(alterations, validate_only).await {
+        Ok(altered) => {
+            for (place, result) in places.into_iter().zip(altered) {
+                results[place] = result;
+            }
+        }
+        Err(code) => {
+            for place in places {
+                results[place] = Err(ControllerFault::new(code, "The broker is stopping."));
+            }
+        }
+    }
+    results
+}
+
+fn operation(number: i8, value: Option<String>) -> Result<AlterConfigOp, ControllerFault> {
+    match number {
+        0 => Ok(AlterConfigOp::Set(value)),
+        1 => Ok(AlterConfigOp::Delete),
+        2 => Ok(AlterConfigOp::Append(value)),
+        3 => Ok(AlterConfigOp::Subtract(value)),
+        _ => Err(invalid_request(format!(
+            "Unknown config operation {number}; use 0 (SET), 1 (DELETE), 2 (APPEND) or 3 (SUBTRACT)."
+        ))),
+    }
+}
+
+fn unsupported_type(resource_type: i8) -> ControllerFault {
+    let what = match resource_type {
+        8 => "a broker's loggers have no levels that can be read or altered; set HIGHWATER_LOG",
+        16 => "there are no client metrics",
+        32 => "there are no groups",
+        _ => "use 2 (topic) or 4 (broker)",
+    };
+    invalid_request(format!(
+        "Unsupported resource type: {resource_type} ({what})."
+    ))
+}
+
+fn outcome(result: Result<(), ControllerFault>) -> (i16, Option<Str>) {
+    match result {
+        Ok(()) => (ErrorCode::None.code(), None),
+        Err(fault) => (fault.code.code(), Some(Str::from(fault.message))),
+    }
+}
+
+fn invalid_request(message: impl Into<String>) -> ControllerFault {
+    ControllerFault::new(ErrorCode::InvalidRequest, message)
+}
+
+fn owned(value: Option<Str>) -> Option<String> {
+    value.map(|value| value.to_string())
+}
+
+/// DescribeConfigs' number of a topic.
+const TOPIC: i8 = 2;
+/// DescribeConfigs' number of a broker.
+const BROKER: i8 = 4;
+/// How many settings a topic or a broker has, rounded up.
+const SETTINGS_PER_RESOURCE: u64 = 80;
+/// The most that one answer may take, by the estimate of [`Detail::bytes_per_resource`].
+const DESCRIPTION_BYTES_MAX: u64 = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Scope, SETTINGS};
+
+    #[test]
+    fn the_estimate_covers_every_setting() {
+        for scope in [Scope::Broker, Scope::Topic] {
+            let rows = SETTINGS.iter().filter(|row| row.scope == scope);
+            assert!(rows.count() as u64 <= SETTINGS_PER_RESOURCE, "{scope:?}");
+        }
+        let settings = SETTINGS.iter();
+        let docs: usize = settings.map(|row| row.doc.len()).sum();
+        assert!(docs / SETTINGS.len() < 200, "{docs} bytes of documentation");
+    }
+}
