@@ -272,7 +272,7 @@ fn given_peers_that_read_nothing_then_others_get_memory_for_their_answers() {
         launch(dir.path())
             .shards(1)
             .set(format!("request.memory.bytes={BUDGET}"))
-            .set("cache.bytes=16777216"),
+            .set("cache.bytes=134217728"),
     );
     with(broker.addr(), move |c| async move {
         for _ in 0..32 {
@@ -280,17 +280,17 @@ fn given_peers_that_read_nothing_then_others_get_memory_for_their_answers() {
         }
     });
     let before = broker.resident_bytes();
-    let deaf: Vec<TcpStream> = (0..20)
+    let deaf: Vec<TcpStream> = (0..60)
         .map(|_| {
             let mut socket = connect(&broker);
             for id in 0..60 {
-                let asked = request(id, 12, &fetch_request("t", 0, 0, 0, 8 << 20));
+                let asked = request(id, 12, &fetch_request("t", 0, 0, 0, 1_500_000));
                 assert!(send(&mut socket, &asked));
             }
             socket
         })
         .collect();
-    // Together they ask for 9 GiB of 32 MiB. Others get one batch at a time meanwhile, and
+    // Together they ask for 3 GiB of 32 MiB. Others get one batch at a time meanwhile, and
     // all that they ask for when those that take nothing are ended.
     let batches_read = |broker: &Broker| {
         with(broker.addr(), move |c| async move {
