@@ -8,6 +8,7 @@ use crate::runtime::{Queue, ReplyTo};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 /// Who serves connections on this shard: the room above.
 pub trait ConnectionHost {
@@ -35,13 +36,14 @@ fn handle(
 ) {
     match request {
         Request::Produce(order) => {
-            // Validation and queueing happen here, in the order of arrival; only the
-            // wait for the acknowledgement is a task.
-            let done = shard.produce_here(order);
-            spawn(
-                shard,
-                async move { reply.send(Reply::Produced(done.await)) },
-            );
+            let produced = shard.clone().produce_here(order);
+            let mut work = Box::pin(async move { reply.send(Reply::Produced(produced.await)) });
+            // Validation and queueing begin here, in the order of arrival; what remains,
+            // at least the wait for the acknowledgement, is a task.
+            let mut now = Context::from_waker(Waker::noop());
+            if work.as_mut().poll(&mut now).is_pending() {
+                spawn(shard, work);
+            }
         }
         Request::Fetch(order) => {
             let shard_ = shard.clone();

@@ -76,6 +76,8 @@ struct Inner {
     memory: Memory,
     storage: Storage,
     write_budget: Budget,
+    /// One order of batches is validated and queued at a time.
+    produce_turns: Budget,
     counters: Rc<Counters>,
     stopping: Cell<bool>,
     stop: Event,
@@ -142,6 +144,7 @@ impl Shard {
             ),
             storage,
             write_budget: Budget::new(sizes.write_bytes),
+            produce_turns: Budget::new(1),
             counters,
             stopping: Cell::new(false),
             stop: Event::new(),
