@@ -3,11 +3,10 @@
 use crate::floor::Floor;
 use crate::report::{self, histogram, percentile_us, PERCENTILES};
 use crate::wire;
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 use clap::Args;
 use hdrhistogram::Histogram;
 use highwater::protocol::batch::BatchBuilder;
-use highwater::protocol::messages::ProduceResponse;
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -77,21 +76,12 @@ pub fn run(args: &LatencyArgs) -> Result<()> {
     if args.acks == 0 {
         bail!("--acks 0 has no answer to wait for: use 1 or -1");
     }
-    let configs = args
-        .topic_configs
-        .iter()
-        .map(|config| {
-            let (name, value) = config
-                .split_once('=')
-                .with_context(|| format!("--topic-config {config}: name=value is needed"))?;
-            Ok((name.to_string(), value.to_string()))
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let configs = wire::topic_configs(&args.topic_configs)?;
     let topic = format!("perf-latency-{}", std::process::id());
-    wire::create_topic(&args.broker, &topic, &configs)?;
+    wire::create_topic(&args.broker, &topic, 1, &configs)?;
     let mut batch = BatchBuilder::new();
     batch.push(now_ms(), None, Some(&vec![b'x'; args.size]));
-    let request = wire::produce_frame(&topic, args.acks, batch.build())?;
+    let request = wire::produce_frame(&topic, 0, args.acks, batch.build())?;
     let answer = first_answer(&args.broker, &request)?;
 
     let mut broker = Side::new();
@@ -119,23 +109,10 @@ fn first_answer(broker: &str, request: &[u8]) -> Result<Vec<u8>> {
     let mut socket = wire::connect(broker)?;
     socket.write_all(request)?;
     let answer = wire::read_frame(&mut socket)?;
-    check(&answer)?;
+    wire::check_produced(answer.clone())?;
     let mut framed = (answer.len() as u32).to_be_bytes().to_vec();
     framed.extend(answer);
     Ok(framed)
-}
-
-fn check(answer: &[u8]) -> Result<()> {
-    let response: ProduceResponse = wire::decode(answer.to_vec(), wire::PRODUCE_VERSION)?;
-    let failed = response
-        .responses
-        .iter()
-        .flat_map(|topic| &topic.partition_responses)
-        .find(|partition| partition.error_code != 0);
-    if let Some(partition) = failed {
-        bail!("the broker answered error {}", partition.error_code);
-    }
-    Ok(())
 }
 
 fn open_loop(
@@ -157,7 +134,7 @@ fn open_loop(
             let answer = wire::read_frame(&mut reader)?;
             let took = intended.elapsed();
             if check_answers {
-                check(&answer)?;
+                wire::check_produced(answer)?;
             }
             if let Some(stalls) = &mut stalls {
                 stalls.see(intended - start, took);

@@ -3,15 +3,20 @@
 //! `latency` is open loop: requests leave at their intended times whatever the
 //! broker does, and latency counts from the intended time, so queueing is not
 //! hidden. The machine's own floor (loopback, write, fdatasync) is measured in turns
-//! with the broker, in the same run. `throughput` is produce and fetch of one
-//! partition at saturation.
+//! with the broker, in the same run. `throughput` is produce and fetch at saturation,
+//! by codec and number of partitions. `connections` is what idle connections cost,
+//! `restart` how long a broker with many partitions takes to start, `instructions` the
+//! work that valgrind counts (`scripts/instructions`).
 //!
 //! The client is blocking sockets on plain threads: as lean as can be, so that it
 //! does not hide the broker.
 
+mod connections;
 mod floor;
 mod latency;
+mod process;
 mod report;
+mod restart;
 mod throughput;
 mod wire;
 
@@ -34,13 +39,23 @@ struct Args {
 enum Command {
     /// Open-loop produce latency, in turns with the machine's floor.
     Latency(latency::LatencyArgs),
-    /// Produce and fetch MB/s of one partition.
+    /// Produce and fetch MB/s by codec and number of partitions.
+    ///
+    /// `perf throughput --codec all --partitions 1,16` prints the whole table.
     Throughput(throughput::ThroughputArgs),
+    /// A broker's memory for each idle connection, and that it serves on beside them.
+    ///
+    /// Best on a broker that has just started: what it caches and frees while it is measured counts too.
+    Connections(connections::ConnectionsArgs),
+    /// How long a broker with many partitions takes to start, cleanly stopped and killed.
+    Restart(restart::RestartArgs),
 }
 
 fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Latency(args) => latency::run(&args),
         Command::Throughput(args) => throughput::run(&args),
+        Command::Connections(args) => connections::run(&args),
+        Command::Restart(args) => restart::run(&args),
     }
 }

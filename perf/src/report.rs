@@ -38,3 +38,12 @@ pub fn head() {
     }
     println!();
 }
+
+/// The head of a table with columns of its own.
+pub fn columns(name: &str, columns: &[&str]) {
+    print!("{name:<28}");
+    for column in columns {
+        print!("{column:>12}");
+    }
+    println!();
+}

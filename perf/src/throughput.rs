@@ -1,11 +1,15 @@
-//! Produce and fetch MB/s of one partition, at saturation.
+//! Produce and fetch MB/s at saturation, as a table of codecs and numbers of partitions.
+//!
+//! Batches are built and compressed before the clock starts, so that no codec of the client's is measured. Each
+//! request carries one batch to one partition; the partitions take turns. Fetches ask for all partitions at once.
 
+use crate::report;
 use crate::wire;
-use anyhow::{bail, Result};
-use clap::Args;
-use highwater::protocol::batch::BatchBuilder;
+use anyhow::{bail, Context, Result};
+use clap::{Args, ValueEnum};
+use highwater::protocol::batch::{BatchBuilder, Batches, Compression};
 use highwater::protocol::messages::{
-    FetchPartition, FetchRequest, FetchResponse, FetchTopic, ProduceResponse,
+    FetchPartition, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse,
 };
 use highwater::protocol::Str;
 use std::io::Write;
@@ -16,7 +20,16 @@ pub struct ThroughputArgs {
     /// The broker's address.
     #[arg(long, default_value = "127.0.0.1:9092")]
     broker: String,
-    /// Bytes of a batch of 1 KiB records.
+    /// Codecs of the batches, in a list: none, gzip, snappy, lz4, zstd; or all.
+    #[arg(long, value_delimiter = ',', default_value = "none")]
+    codec: Vec<Codec>,
+    /// Partitions of the topic; a list for a table, such as 1,16.
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(i32).range(1..=1000))]
+    partitions: Vec<i32>,
+    /// The part of each record that is random, 0 to 1: what no codec can compress.
+    #[arg(long, default_value_t = 0.25)]
+    random: f64,
+    /// Bytes of a batch of 1 KiB records before it is compressed.
     #[arg(long, default_value_t = 1 << 20)]
     batch: usize,
     /// Produce requests in flight.
@@ -25,119 +38,313 @@ pub struct ThroughputArgs {
     /// Seconds of producing.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
+    /// Stop producing earlier when this many MB lie in the topic.
+    #[arg(long, default_value_t = 8000)]
+    megabytes_max: u64,
     /// -1 (all) or 1.
     #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
     acks: i16,
-    /// Bytes asked for by one fetch.
+    /// Bytes asked for by one fetch of each partition.
     #[arg(long, default_value_t = 1 << 20)]
     fetch: i32,
-    /// Settings of the topic that is made, `name=value`; may be repeated.
+    /// Settings of the topics that are made, `name=value`; may be repeated.
     #[arg(long = "topic-config")]
     topic_configs: Vec<String>,
 }
 
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Codec {
+    None,
+    Gzip,
+    Snappy,
+    Lz4,
+    Zstd,
+    /// Each of them.
+    All,
+}
+
 const RECORD_BYTES: usize = 1024;
+/// Batches that take turns, so that a broker sees different bytes.
+const DISTINCT_BATCHES: u64 = 8;
+/// Bytes that are either random or text.
+const CELL_BYTES: usize = 16;
 
 pub fn run(args: &ThroughputArgs) -> Result<()> {
-    let configs: Vec<(String, String)> = args
-        .topic_configs
-        .iter()
-        .filter_map(|config| config.split_once('='))
-        .map(|(name, value)| (name.to_string(), value.to_string()))
-        .collect();
-    let topic = format!("perf-throughput-{}", std::process::id());
-    wire::create_topic(&args.broker, &topic, &configs)?;
-    let (bytes, took) = produce(args, &topic)?;
+    if args.acks == 0 {
+        bail!("--acks 0 has no answer to wait for: use 1 or -1");
+    }
+    if args.in_flight == 0 {
+        bail!("--in-flight must be at least 1");
+    }
+    if !(0.0..=1.0).contains(&args.random) {
+        bail!("--random must be from 0 to 1");
+    }
+    let configs = wire::topic_configs(&args.topic_configs)?;
     println!(
-        "produce: {:.0} MB/s ({} MB in {:.1} s; batches of {} bytes, {} in flight, acks {})",
-        rate(bytes, took),
-        bytes / 1_000_000,
-        took.as_secs_f64(),
+        "1 KiB records, {:.0} % of each random; batches of {} bytes before compression, {} in flight, acks {}; {} bytes a fetch and partition",
+        args.random * 100.0,
         args.batch,
         args.in_flight,
-        args.acks
+        args.acks,
+        args.fetch
     );
-    for turn in ["first read", "second read"] {
-        let (bytes, took) = fetch(args, &topic)?;
-        println!(
-            "fetch, {turn}: {:.0} MB/s ({} MB in {:.1} s; {} bytes a fetch)",
-            rate(bytes, took),
-            bytes / 1_000_000,
-            took.as_secs_f64(),
-            args.fetch
-        );
+    println!("MB/s of payload (record values), and of the batches as they are on the wire; ratio: payload to wire");
+    report::columns(
+        "partitions, codec",
+        &[
+            "ratio",
+            "produce",
+            "wire",
+            "fetch 1st",
+            "wire",
+            "fetch 2nd",
+            "wire",
+        ],
+    );
+    for partitions in &args.partitions {
+        for (codec, name) in codecs(&args.codec) {
+            let topic = format!("perf-throughput-{}-{partitions}-{name}", std::process::id());
+            wire::create_topic(&args.broker, &topic, *partitions, &configs)?;
+            let measured = Cell {
+                args,
+                topic: &topic,
+                partitions: *partitions,
+                codec,
+            }
+            .measure();
+            // What was measured takes room that the next one needs.
+            wire::delete_topic(&args.broker, &topic)?;
+            let [produced, first, second] = measured?;
+            let mut row = vec![Some(produced.payload as f64 / produced.wire as f64)];
+            for rate in [produced, first, second] {
+                row.extend([Some(rate.mb_s(rate.payload)), Some(rate.mb_s(rate.wire))]);
+            }
+            report::row(&format!("{partitions}, {name}"), row);
+        }
     }
     Ok(())
 }
 
-fn rate(bytes: u64, took: Duration) -> f64 {
-    bytes as f64 / 1e6 / took.as_secs_f64()
+fn codecs(wanted: &[Codec]) -> impl Iterator<Item = (Compression, &'static str)> + '_ {
+    let all = [
+        (Codec::None, Compression::None, "none"),
+        (Codec::Gzip, Compression::Gzip, "gzip"),
+        (Codec::Snappy, Compression::Snappy, "snappy"),
+        (Codec::Lz4, Compression::Lz4, "lz4"),
+        (Codec::Zstd, Compression::Zstd, "zstd"),
+    ];
+    all.into_iter()
+        .filter(|(codec, _, _)| wanted.contains(codec) || wanted.contains(&Codec::All))
+        .map(|(_, compression, name)| (compression, name))
 }
 
-fn produce(args: &ThroughputArgs, topic: &str) -> Result<(u64, Duration)> {
-    let mut batch = BatchBuilder::new();
-    let value = vec![b'x'; RECORD_BYTES];
-    while batch.size_bytes() + RECORD_BYTES < args.batch {
-        batch.push(1_700_000_000_000, None, Some(&value));
-    }
-    let batch = batch.build();
-    let batch_bytes = batch.len() as u64;
-    let request = wire::produce_frame(topic, args.acks, batch)?;
-    let mut socket = wire::connect(&args.broker)?;
-    let start = Instant::now();
-    let mut in_flight = 0;
-    let mut bytes = 0;
-    while start.elapsed() < Duration::from_secs(args.seconds) || in_flight > 0 {
-        while in_flight < args.in_flight && start.elapsed() < Duration::from_secs(args.seconds) {
-            socket.write_all(&request)?;
-            in_flight += 1;
-        }
-        let response: ProduceResponse =
-            wire::decode(wire::read_frame(&mut socket)?, wire::PRODUCE_VERSION)?;
-        let code = response.responses[0].partition_responses[0].error_code;
-        if code != 0 {
-            bail!("the broker answered error {code}");
-        }
-        in_flight -= 1;
-        bytes += batch_bytes;
-    }
-    Ok((bytes, start.elapsed()))
+/// Bytes, and how long they took.
+#[derive(Clone, Copy)]
+struct Moved {
+    /// Of record values.
+    payload: u64,
+    /// Of batches.
+    wire: u64,
+    took: Duration,
 }
 
-fn fetch(args: &ThroughputArgs, topic: &str) -> Result<(u64, Duration)> {
-    let mut socket = wire::connect(&args.broker)?;
-    let mut offset = 0;
-    let mut bytes = 0;
-    let start = Instant::now();
-    loop {
-        let request = FetchRequest {
+impl Moved {
+    fn mb_s(&self, bytes: u64) -> f64 {
+        bytes as f64 / 1e6 / self.took.as_secs_f64()
+    }
+}
+
+/// One cell of the table.
+struct Cell<'a> {
+    args: &'a ThroughputArgs,
+    topic: &'a str,
+    partitions: i32,
+    codec: Compression,
+}
+
+/// A produce request, ready to be sent.
+struct Request {
+    frame: Vec<u8>,
+    payload: u64,
+    wire: u64,
+}
+
+impl Cell<'_> {
+    /// Producing, then reading everything twice.
+    fn measure(&self) -> Result<[Moved; 3]> {
+        let produced = self.produce()?;
+        Ok([produced, self.fetch(produced)?, self.fetch(produced)?])
+    }
+
+    fn produce(&self) -> Result<Moved> {
+        let requests = self.requests()?;
+        let mut requests = requests.iter().cycle();
+        let mut socket = wire::connect(&self.args.broker)?;
+        let mut moved = Moved {
+            payload: 0,
+            wire: 0,
+            took: Duration::ZERO,
+        };
+        let mut in_flight = 0;
+        let start = Instant::now();
+        let more = |wire: u64| {
+            start.elapsed() < Duration::from_secs(self.args.seconds)
+                && wire < self.args.megabytes_max * 1_000_000
+        };
+        while more(moved.wire) || in_flight > 0 {
+            while in_flight < self.args.in_flight && more(moved.wire) {
+                let request = requests.next().context("there is a batch")?;
+                socket.write_all(&request.frame)?;
+                moved.payload += request.payload;
+                moved.wire += request.wire;
+                in_flight += 1;
+            }
+            wire::check_produced(wire::read_frame(&mut socket)?)?;
+            in_flight -= 1;
+        }
+        moved.took = start.elapsed();
+        Ok(moved)
+    }
+
+    /// Requests to every partition with different batches, to be sent in turns.
+    fn requests(&self) -> Result<Vec<Request>> {
+        let turns = DISTINCT_BATCHES.max(self.partitions as u64);
+        let batches: Vec<_> = (0..DISTINCT_BATCHES).map(|n| self.batch(n)).collect();
+        let request = |turn: u64| {
+            let (batch, records) = &batches[(turn % DISTINCT_BATCHES) as usize];
+            let partition = (turn % self.partitions as u64) as i32;
+            Ok(Request {
+                frame: wire::produce_frame(self.topic, partition, self.args.acks, batch.clone())?,
+                payload: (records * RECORD_BYTES) as u64,
+                wire: batch.len() as u64,
+            })
+        };
+        (0..turns).map(request).collect()
+    }
+
+    /// A batch and the number of its records.
+    fn batch(&self, seed: u64) -> (bytes::Bytes, usize) {
+        let mut random = Random(seed);
+        let mut builder = BatchBuilder::new().compression(self.codec);
+        while builder.record_count() == 0 || builder.size_bytes() + RECORD_BYTES < self.args.batch {
+            let value = random.value(self.args.random);
+            builder.push(1_700_000_000_000, None, Some(&value));
+        }
+        let records = builder.record_count();
+        (builder.build(), records)
+    }
+
+    fn fetch(&self, produced: Moved) -> Result<Moved> {
+        let mut socket = wire::connect(&self.args.broker)?;
+        let mut offsets = vec![0; self.partitions as usize];
+        let mut moved = Moved {
+            payload: 0,
+            wire: 0,
+            took: Duration::ZERO,
+        };
+        let start = Instant::now();
+        while moved.wire < produced.wire {
+            let response: FetchResponse = wire::call(
+                &mut socket,
+                wire::FETCH_VERSION,
+                &self.fetch_request(&offsets),
+            )?;
+            let before = moved.wire;
+            for topic in response.responses {
+                moved.add(topic, &mut offsets)?;
+            }
+            if moved.wire == before {
+                bail!(
+                    "only {} of {} bytes can be fetched",
+                    moved.wire,
+                    produced.wire
+                );
+            }
+        }
+        moved.took = start.elapsed();
+        Ok(moved)
+    }
+
+    /// Asks for all partitions, beginning with another one each time, so that a limit of the answer's size starves none.
+    fn fetch_request(&self, offsets: &[i64]) -> FetchRequest {
+        let least = offsets
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, offset)| **offset);
+        let first = least.map_or(0, |(n, _)| n);
+        let partitions = (0..offsets.len()).map(|n| {
+            let partition = (first + n) % offsets.len();
+            FetchPartition {
+                partition: partition as i32,
+                fetch_offset: offsets[partition],
+                partition_max_bytes: self.args.fetch,
+                ..Default::default()
+            }
+        });
+        FetchRequest {
             max_wait_ms: 0,
             min_bytes: 1,
-            max_bytes: args.fetch,
+            max_bytes: FETCH_BYTES_MAX.max(self.args.fetch),
             session_epoch: -1,
             topics: vec![FetchTopic {
-                topic: Str::from(topic.to_string()),
-                partitions: vec![FetchPartition {
-                    partition: 0,
-                    fetch_offset: offset,
-                    partition_max_bytes: args.fetch,
-                    ..Default::default()
-                }],
+                topic: Str::from(self.topic.to_string()),
+                partitions: partitions.collect(),
                 ..Default::default()
             }],
             ..Default::default()
-        };
-        let response: FetchResponse = wire::call(&mut socket, wire::FETCH_VERSION, &request)?;
-        let partition = &response.responses[0].partitions[0];
-        if partition.error_code != 0 {
-            bail!("the broker answered error {}", partition.error_code);
         }
-        let Some(records) = partition.records.as_ref().filter(|r| !r.is_empty()) else {
-            return Ok((bytes, start.elapsed()));
-        };
-        bytes += records.len() as u64;
-        for batch in highwater::protocol::batch::Batches::new(records.to_bytes()) {
-            offset = batch?.header().next_offset();
+    }
+}
+
+/// Kafka's default of `fetch.max.bytes`.
+const FETCH_BYTES_MAX: i32 = 52_428_800;
+
+impl Moved {
+    fn add(&mut self, topic: FetchableTopicResponse, offsets: &mut [i64]) -> Result<()> {
+        for partition in topic.partitions {
+            if partition.error_code != 0 {
+                bail!("the broker answered error {}", partition.error_code);
+            }
+            let Some(records) = partition.records.filter(|records| !records.is_empty()) else {
+                continue;
+            };
+            for batch in Batches::new(records.to_bytes()) {
+                let batch = batch?;
+                let header = batch.header();
+                self.payload += header.record_count as u64 * RECORD_BYTES as u64;
+                self.wire += header.size_bytes() as u64;
+                offsets[partition.partition_index as usize] = header.next_offset();
+            }
         }
+        Ok(())
+    }
+}
+
+/// splitmix64: the same bytes in each run.
+struct Random(u64);
+
+impl Random {
+    /// A record's value: cells of random bytes among cells of text.
+    fn value(&mut self, random_part: f64) -> Vec<u8> {
+        const TEXT: &[u8; CELL_BYTES] = b"{\"field\":\"value\"";
+        let mut value = Vec::with_capacity(RECORD_BYTES);
+        while value.len() < RECORD_BYTES {
+            let draw = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+            if draw < random_part {
+                value.extend(self.next().to_be_bytes());
+                value.extend(self.next().to_be_bytes());
+            } else {
+                value.extend(TEXT);
+            }
+        }
+        value
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
     }
 }

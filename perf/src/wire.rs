@@ -4,8 +4,8 @@ use anyhow::{bail, Context, Result};
 use bytes::Bytes;
 use highwater::protocol::messages::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
-    MetadataRequest, MetadataRequestTopic, MetadataResponse, PartitionProduceData, ProduceRequest,
-    TopicProduceData,
+    DeleteTopicsRequest, DeleteTopicsResponse, MetadataRequest, MetadataRequestTopic,
+    MetadataResponse, PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
 use highwater::protocol::{request_frame, Message, Reader, Records, ResponseHeader, Str};
 use std::io::{Read, Write};
@@ -17,6 +17,7 @@ pub const PRODUCE_VERSION: i16 = 9;
 pub const FETCH_VERSION: i16 = 12;
 const METADATA_VERSION: i16 = 9;
 const CREATE_TOPICS_VERSION: i16 = 5;
+const DELETE_TOPICS_VERSION: i16 = 5;
 
 /// No answer takes longer than this.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,8 +47,12 @@ pub fn read_frame(socket: &mut TcpStream) -> Result<Vec<u8>> {
     if length > ANSWER_BYTES_MAX {
         bail!("an answer of {length} bytes");
     }
-    let mut frame = vec![0; length];
-    socket.read_exact(&mut frame)?;
+    // Not zeroed first: that would cost a client of large answers more than it should.
+    let mut frame = Vec::with_capacity(length);
+    Read::take(&mut *socket, length as u64).read_to_end(&mut frame)?;
+    if frame.len() < length {
+        bail!("the broker closed the connection in the middle of an answer");
+    }
     Ok(frame)
 }
 
@@ -66,13 +71,29 @@ pub fn call<Q: Message, P: Message>(
     decode(read_frame(socket)?, version)
 }
 
-/// Creates a topic of one partition and waits until it has a leader.
-pub fn create_topic(broker: &str, topic: &str, configs: &[(String, String)]) -> Result<()> {
+/// Settings of a topic, as `--topic-config NAME=VALUE` gives them.
+pub fn topic_configs(configs: &[String]) -> Result<Vec<(String, String)>> {
+    let parse = |config: &String| {
+        let (name, value) = config
+            .split_once('=')
+            .with_context(|| format!("--topic-config {config}: name=value is needed"))?;
+        Ok((name.to_string(), value.to_string()))
+    };
+    configs.iter().map(parse).collect()
+}
+
+/// Creates a topic and waits until every partition has a leader.
+pub fn create_topic(
+    broker: &str,
+    topic: &str,
+    partitions: i32,
+    configs: &[(String, String)],
+) -> Result<()> {
     let mut socket = connect(broker)?;
     let request = CreateTopicsRequest {
         topics: vec![CreatableTopic {
             name: Str::from(topic.to_string()),
-            num_partitions: 1,
+            num_partitions: partitions,
             replication_factor: 1,
             configs: configs
                 .iter()
@@ -108,6 +129,7 @@ pub fn create_topic(broker: &str, topic: &str, configs: &[(String, String)]) -> 
         let response: MetadataResponse = call(&mut socket, METADATA_VERSION, &request)?;
         let ready = response.topics.iter().all(|topic| {
             topic.error_code == 0
+                && topic.partitions.len() == partitions as usize
                 && topic
                     .partitions
                     .iter()
@@ -121,8 +143,45 @@ pub fn create_topic(broker: &str, topic: &str, configs: &[(String, String)]) -> 
     bail!("topic {topic} has no leader after 10 s")
 }
 
-/// A produce request of one batch to partition 0.
-pub fn produce_frame(topic: &str, acks: i16, batch: Bytes) -> Result<Vec<u8>> {
+/// Deletes a topic.
+pub fn delete_topic(broker: &str, topic: &str) -> Result<()> {
+    let request = DeleteTopicsRequest {
+        topic_names: vec![Str::from(topic.to_string())],
+        timeout_ms: 30_000,
+        ..Default::default()
+    };
+    let mut socket = connect(broker)?;
+    let response: DeleteTopicsResponse = call(&mut socket, DELETE_TOPICS_VERSION, &request)?;
+    match response.responses.iter().find(|r| r.error_code != 0) {
+        Some(result) => bail!(
+            "topic {topic} can't be deleted: error {}",
+            result.error_code
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Reads the answer to a produce request and insists that nothing failed.
+pub fn check_produced(answer: Vec<u8>) -> Result<()> {
+    let response: ProduceResponse = decode(answer, PRODUCE_VERSION)?;
+    let failed = response
+        .responses
+        .iter()
+        .flat_map(|topic| &topic.partition_responses)
+        .find(|partition| partition.error_code != 0);
+    match failed {
+        Some(partition) => bail!(
+            "partition {}: the broker answered error {} {}",
+            partition.index,
+            partition.error_code,
+            partition.error_message.as_deref().unwrap_or_default()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// A produce request of one batch.
+pub fn produce_frame(topic: &str, partition: i32, acks: i16, batch: Bytes) -> Result<Vec<u8>> {
     frame(
         PRODUCE_VERSION,
         &ProduceRequest {
@@ -131,7 +190,7 @@ pub fn produce_frame(topic: &str, acks: i16, batch: Bytes) -> Result<Vec<u8>> {
             topic_data: vec![TopicProduceData {
                 name: Str::from(topic.to_string()),
                 partition_data: vec![PartitionProduceData {
-                    index: 0,
+                    index: partition,
                     records: Some(Records::from(batch)),
                 }],
                 ..Default::default()

@@ -95,14 +95,9 @@ async fn read_frames(
         };
         let charge = shard.memory().frame(len).await;
         let mut body = vec![0; len];
-        let started = Transfer {
-            bytes: len,
-            done: 0,
-            since: shard.rt().now(),
-        };
-        open.reading.set(Some(started));
+        open.reading.set(Some(Transfer::new(len, shard.rt().now())));
         let whole = read_exact(&mut reader, &mut body, |done| {
-            open.reading.set(Some(Transfer { done, ..started }));
+            Transfer::reached(&open.reading, done);
             open.active_at.set(shard.rt().now());
         })
         .await?;
@@ -166,29 +161,36 @@ async fn write_answers(
             // close, so that the client looks for the leader again.
             return;
         };
-        if answer.chunks.is_empty() {
+        let Answer {
+            chunks,
+            mut charge,
+            unsent,
+        } = answer;
+        if chunks.is_empty() {
             open.request_answered();
             continue;
         }
-        let bytes: usize = answer.chunks.iter().map(Bytes::len).sum();
-        let mut transfer = Transfer {
-            bytes,
-            done: 0,
-            since: shard.rt().now(),
-        };
-        let mut left = VecDeque::from(answer.chunks);
-        while transfer.done < bytes {
-            open.writing.set(Some(transfer));
+        let bytes: usize = chunks.iter().map(Bytes::len).sum();
+        open.writing
+            .set(Some(Transfer::new(bytes, shard.rt().now())));
+        let mut left = VecDeque::from(chunks);
+        let mut done = 0;
+        while done < bytes {
             let mut piece = take_piece(&mut left, WRITE_BYTES);
-            transfer.done += piece.iter().map(Bytes::len).sum::<usize>();
+            done += piece.iter().map(Bytes::len).sum::<usize>();
             if let Err(error) = writer.write_all(&mut piece).await {
                 tracing::debug!(peer = %open.peer, %error, "connection ended");
                 return;
             }
             open.active_at.set(shard.rt().now());
+            Transfer::reached(&open.writing, done);
+            if let Some(charge) = &mut charge {
+                charge.shrink_to((bytes - done) as u64);
+            }
             shard.rt().yield_if_needed().await;
         }
         open.writing.set(None);
+        drop(unsent);
         shard.counters().bytes_out.add(bytes as u64);
         open.request_answered();
     }

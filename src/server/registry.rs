@@ -88,12 +88,52 @@ impl LogLimit {
     }
 }
 
-/// Bytes on their way.
-#[derive(Clone, Copy)]
+/// Bytes on their way, and how many there were when they were last looked at.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Transfer {
-    pub bytes: usize,
-    pub done: usize,
-    pub since: Mono,
+    bytes: usize,
+    done: usize,
+    looked_at: Mono,
+    done_then: usize,
+}
+
+impl Transfer {
+    /// One of `bytes` that begins.
+    pub fn new(bytes: usize, now: Mono) -> Transfer {
+        Transfer {
+            bytes,
+            done: 0,
+            looked_at: now,
+            done_then: 0,
+        }
+    }
+
+    /// `done` bytes of it have come or gone.
+    pub fn reached(transfer: &Cell<Option<Transfer>>, done: usize) {
+        transfer.set(transfer.get().map(|t| Transfer { done, ..t }));
+    }
+
+    /// True if it moved by less than `per_second` since a look more than [`GRACE`] ago.
+    /// What a peer's buffers took at once long ago is no progress now.
+    fn is_slow(transfer: &Cell<Option<Transfer>>, now: Mono, per_second: f64) -> bool {
+        let Some(t) = transfer.get() else {
+            return false;
+        };
+        let took = now.since(t.looked_at);
+        if took <= GRACE {
+            return false;
+        }
+        let moved = (t.done - t.done_then) as f64;
+        let is_slow = moved < per_second * took.as_secs_f64();
+        if !is_slow {
+            transfer.set(Some(Transfer {
+                looked_at: now,
+                done_then: t.done,
+                ..t
+            }));
+        }
+        is_slow
+    }
 }
 
 /// The connections of one shard.
@@ -131,9 +171,10 @@ impl Registry {
             }
             or(stop, shard.rt().sleep(SWEEP)).await;
             let now = shard.rt().now();
+            let answers_wait = shard.memory().take_responses_waited();
             let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
             for connection in open {
-                let reason = if connection.stalls_others(&shard, now) {
+                let reason = if connection.stalls_others(&shard, now, answers_wait) {
                     "it held memory that others wait for and made too little progress (min.request.progress)"
                 } else if connection.is_idle(now, idle_max) {
                     "it was idle for longer than connections.max.idle.ms"
@@ -197,20 +238,12 @@ impl Open {
         !is_serving && now.since(self.active_at.get()) > idle_max
     }
 
-    fn stalls_others(&self, shard: &Shard, now: Mono) -> bool {
-        let per_second = shard.config().min_request_progress as f64;
-        let slow = |transfer: Transfer| {
-            let took = now.since(transfer.since);
-            took > GRACE && (transfer.done as f64) < per_second * took.as_secs_f64()
-        };
-        let reads = self
-            .reading
-            .get()
-            .is_some_and(|t| slow(t) && shard.memory().frames_wait(t.bytes));
-        let writes = self
-            .writing
-            .get()
-            .is_some_and(|t| slow(t) && shard.memory().responses_wait());
+    fn stalls_others(&self, shard: &Shard, now: Mono, answers_wait: bool) -> bool {
+        let per_second = f64::from(shard.config().min_request_progress);
+        let is_slow = |transfer| Transfer::is_slow(transfer, now, per_second);
+        let frame_bytes = self.reading.get().map_or(0, |t| t.bytes);
+        let reads = is_slow(&self.reading) && shard.memory().frames_wait(frame_bytes);
+        let writes = is_slow(&self.writing) && answers_wait;
         reads || writes
     }
 }
@@ -305,5 +338,30 @@ impl ConnectionHost for Host {
                     .await;
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_is_judged_by_what_moved_lately() {
+        let at = |ms: u64| Mono(ms * 1_000_000);
+        let transfer = Cell::new(Some(Transfer::new(100 << 20, at(0))));
+        let slow = |ms| Transfer::is_slow(&transfer, at(ms), 1000.0);
+        // At first it has time; then a burst counts for one look, and no longer.
+        assert!(!slow(9_000));
+        Transfer::reached(&transfer, 5 << 20);
+        assert!(!slow(11_000));
+        assert!(!slow(20_000));
+        assert!(slow(22_000));
+        // As fast as it must be.
+        Transfer::reached(&transfer, (5 << 20) + 12_000);
+        assert!(!slow(23_000));
+        assert!(!slow(32_000));
+        assert!(slow(34_000));
+        transfer.set(None);
+        assert!(!slow(99_000));
     }
 }

@@ -185,11 +185,11 @@ fn given_1000_half_open_connections_then_others_are_served_and_the_half_open_one
 #[test]
 fn given_silent_connections_then_those_that_wait_for_an_answer_stay() {
     let dir = data_dir();
-    let broker = start(launch(dir.path()).set("connections.max.idle.ms=1000"));
+    let broker = start(launch(dir.path()).set("connections.max.idle.ms=2000"));
     let mut silent = connect(&broker);
     assert!(is_served(&mut silent));
     let mut waits = connect(&broker);
-    let poll = request(9, 12, &fetch_request("t", 0, 0, 5000, 1000));
+    let poll = request(9, 12, &fetch_request("t", 0, 0, 6000, 1000));
     assert!(send(&mut waits, &poll));
     assert!(is_closed(&mut silent), "it is idle");
     // Its long poll is longer than the limit, and is answered.
@@ -276,7 +276,7 @@ fn given_peers_that_read_nothing_then_others_get_memory_for_their_answers() {
     );
     with(broker.addr(), move |c| async move {
         for _ in 0..32 {
-            produce_ok(&c, "t", 0, batch_of(&"x".repeat(1 << 20))).await;
+            produce_ok(&c, "t", 0, batch_of(&"x".repeat(1_000_000))).await;
         }
     });
     let before = broker.resident_bytes();
@@ -295,7 +295,9 @@ fn given_peers_that_read_nothing_then_others_get_memory_for_their_answers() {
     with(broker.addr(), move |c| async move {
         for _ in 0..10 {
             let read = fetch(&c, "t", 0, 0, 0, 8 << 20).await;
-            assert!(read.records.is_some_and(|records| records.len() > 1 << 20));
+            assert!(read
+                .records
+                .is_some_and(|records| records.len() > 1_000_000));
         }
     });
     others_are_served(&broker);

@@ -17,6 +17,7 @@ mod offsets;
 mod raw;
 mod recovery;
 mod semantics;
+mod settings;
 mod validation;
 mod waiting;
 

@@ -1,9 +1,10 @@
 //! Apache Kafka's dump tool reads what Highwater wrote, record by record, and finds nothing wrong.
 
 use highwater::protocol::batch::Compression;
+use highwater::protocol::messages::InitProducerIdRequest;
 use kafka_tools_tests::broker::Launch;
 use kafka_tools_tests::dump::{self, BatchFields, Dump};
-use kafka_tools_tests::records::{batch, record_lines, Sent, Source, CODECS};
+use kafka_tools_tests::records::{batch, record_lines, Sent, Sequence, Source, CODECS};
 use kafka_tools_tests::{client, data_dir, files, highwater, highwater_log, kafka};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 struct Expected {
     base_offset: i64,
     codec: &'static str,
+    producer: Option<Sequence>,
     records: Vec<Sent>,
 }
 
@@ -19,14 +21,17 @@ struct Topic {
     name: String,
     codec: (Compression, &'static str),
     source: Source,
+    /// Idempotent producers that write in turns, with their next sequences.
+    producers: Vec<Sequence>,
     batches: Vec<Expected>,
 }
 
 impl Topic {
-    fn new(codec: (Compression, &'static str)) -> Topic {
+    fn new(name: &str, codec: (Compression, &'static str)) -> Topic {
         Topic {
-            name: format!("dump-{}", codec.1),
+            name: format!("dump-{name}"),
             codec,
+            producers: Vec::new(),
             source: Source::new(u64::from(codec.0.code()), 200),
             batches: Vec::new(),
         }
@@ -47,9 +52,11 @@ impl Topic {
         let sent: Vec<Vec<Sent>> = (0..batches)
             .map(|n| self.source.records(1 + n % 30))
             .collect();
-        let encoded: Vec<_> = sent
-            .iter()
-            .map(|records| batch(records, self.codec.0, None))
+        let sequences: Vec<Option<Sequence>> = (sent.iter().enumerate())
+            .map(|(n, records)| self.sequence(n, records.len()))
+            .collect();
+        let encoded: Vec<_> = (sent.iter().zip(&sequences))
+            .map(|(records, producer)| batch(records, self.codec.0, *producer))
             .collect();
         let name = self.name.clone();
         let offsets = client::with(addr, move |connection| async move {
@@ -59,14 +66,27 @@ impl Topic {
             }
             offsets
         });
-        for (records, base_offset) in sent.into_iter().zip(offsets) {
+        for ((records, producer), base_offset) in sent.into_iter().zip(sequences).zip(offsets) {
             assert_eq!(base_offset, self.end_offset());
             self.batches.push(Expected {
                 base_offset,
                 codec: self.codec.1,
+                producer,
                 records,
             });
         }
+    }
+
+    /// The sequence of the next batch, if it has a producer.
+    fn sequence(&mut self, n: usize, records: usize) -> Option<Sequence> {
+        let producers = self.producers.len();
+        (producers > 0).then(|| {
+            let (_, _, next) = &mut self.producers[n % producers];
+            let first = *next;
+            *next += records as i32;
+            let (id, epoch, _) = self.producers[n % producers];
+            (id, epoch, first)
+        })
     }
 }
 
@@ -79,7 +99,12 @@ enum End {
 fn what_several_starts_and_stops_wrote_is_read_record_by_record() {
     let dir = data_dir();
     let data = dir.path();
-    let mut topics: Vec<Topic> = CODECS.into_iter().map(Topic::new).collect();
+    let mut topics: Vec<Topic> = CODECS
+        .into_iter()
+        .map(|codec| Topic::new(codec.1, codec))
+        .collect();
+    let idempotent = topics.len();
+    topics.push(Topic::new("idempotent", CODECS[4]));
     let launch = Launch::new(highwater(), data).set("log.segment.bytes=16384");
     // The first start creates the topics; what a killed broker left is recovered by the next.
     for (n, end) in [End::Stop, End::Kill, End::Stop].into_iter().enumerate() {
@@ -97,6 +122,9 @@ fn what_several_starts_and_stops_wrote_is_read_record_by_record() {
                     assert_eq!(created.await.error_code, 0);
                 }
             });
+        }
+        if n == 0 {
+            topics[idempotent].producers = producers(broker.addr());
         }
         for topic in &mut topics {
             topic.produce(broker.addr(), 60);
@@ -124,6 +152,7 @@ fn what_several_starts_and_stops_wrote_is_read_record_by_record() {
     for topic in &topics {
         compare(topic, &dump.log_lines(&topic.partition(data)));
         lengths(&dump, &topic.partition(data));
+        snapshot(topic, &dump, &topic.partition(data));
         let ours = highwater_log(&["dump", "--records"], &topic.partition(data));
         assert_eq!(
             dump::highwater_lines(&ours),
@@ -161,14 +190,64 @@ fn compare(topic: &Topic, lines: &[&str]) {
         assert_eq!(fields.text("compresscodec"), expected.codec, "{line}");
         assert_eq!(fields.text("isvalid"), "true", "{line}");
         assert_eq!(fields.text("magic"), "2", "{line}");
-        assert_eq!(fields.number("producerId"), -1, "{line}");
+        let (id, epoch, sequence) = expected.producer.unwrap_or((-1, -1, -1));
+        assert_eq!(fields.number("producerId"), id, "{line}");
+        assert_eq!(fields.number("producerEpoch"), i64::from(epoch), "{line}");
+        assert_eq!(fields.number("baseSequence"), i64::from(sequence), "{line}");
         let latest = expected.records.iter().map(|record| record.timestamp).max();
         assert_eq!(Some(fields.number("CreateTime")), latest, "{line}");
-        for record in record_lines(&expected.records, expected.base_offset, None) {
+        for record in record_lines(&expected.records, expected.base_offset, expected.producer) {
             assert_eq!(lines.next(), Some(&record.as_str()), "in {line}");
         }
     }
     assert_eq!(lines.next(), None, "{}: nothing else is there", topic.name);
+}
+
+/// Two producer ids.
+fn producers(addr: std::net::SocketAddr) -> Vec<Sequence> {
+    client::with(addr, |connection| async move {
+        let mut producers = Vec::new();
+        for _ in 0..2 {
+            let request = InitProducerIdRequest {
+                transactional_id: None,
+                ..Default::default()
+            };
+            let answer = connection.call(&request).await.expect("an answer");
+            assert_eq!(answer.error_code, 0);
+            producers.push((answer.producer_id, answer.producer_epoch, 0));
+        }
+        assert_ne!(producers[0].0, producers[1].0);
+        producers
+    })
+}
+
+/// The newest snapshot says of each producer what it wrote last.
+fn snapshot(topic: &Topic, dump: &Dump, partition: &Path) {
+    let newest = partition.join(format!("{:020}.snapshot", topic.end_offset()));
+    let entries = &dump.files[&newest].entries;
+    assert_eq!(entries.len(), topic.producers.len(), "{entries:?}");
+    for (id, epoch, next) in &topic.producers {
+        let mut of_producer = topic.batches.iter().rev();
+        let last = of_producer
+            .find(|batch| batch.producer.is_some_and(|(of, _, _)| of == *id))
+            .expect("it produced");
+        let count = last.records.len() as i64;
+        let latest = last.records.iter().map(|record| record.timestamp).max();
+        let expected = format!(
+            "producerId: {id} producerEpoch: {epoch} coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty \
+             lastTimestamp: {latest} firstSequence: {first} lastSequence: {sequence} lastOffset: {offset} \
+             offsetDelta: {delta} timestamp: {latest}",
+            first = i64::from(*next) - count,
+            sequence = next - 1,
+            offset = last.base_offset + count - 1,
+            delta = count - 1,
+            latest = latest.expect("a record"),
+        );
+        assert!(
+            entries.contains(&expected),
+            "{expected}\nis not in {entries:?}"
+        );
+    }
 }
 
 /// The batches of each segment adjoin and fill the file.
@@ -198,7 +277,7 @@ fn lengths(dump: &Dump, partition: &Path) {
 fn damage_is_reported_by_the_tool_and_seen_here() {
     let dir = data_dir();
     let data = dir.path();
-    let mut topic = Topic::new(CODECS[0]);
+    let mut topic = Topic::new("damaged", CODECS[0]);
     let broker = Launch::new(highwater(), data).start();
     let name = topic.name.clone();
     client::with(broker.addr(), move |connection| async move {
