@@ -18,8 +18,8 @@ impl fmt::Display for ProducerLines<'_> {
             entry.producer_id, entry.producer_epoch, entry.coordinator_epoch
         )?;
         match entry.current_txn_first_offset {
-            -1 => f.write_str("currentTxnFirstOffset: None ")?,
-            offset => write!(f, "currentTxnFirstOffset: Some({offset}) ")?,
+            -1 => f.write_str("currentTxnFirstOffset: OptionalLong.empty ")?,
+            offset => write!(f, "currentTxnFirstOffset: OptionalLong[{offset}] ")?,
         }
         write!(f, "lastTimestamp: {}", entry.timestamp)?;
         if entry.last_sequence >= 0 {
@@ -80,7 +80,7 @@ mod tests {
             active_ms: None,
             earlier: [earlier].into_iter().collect(),
         };
-        let line = "producerId: 7 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: None \
+        let line = "producerId: 7 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty \
                     lastTimestamp: 1000 firstSequence: 2 lastSequence: 3 lastOffset: 6 offsetDelta: 1 timestamp: 1000";
         let before = "\n  before it: firstSequence: 0 lastSequence: 1 lastOffset: 4 offsetDelta: 1 timestamp: 900";
         let printed = ProducerLines(&entry).to_string();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::rows::SETTINGS;
 use super::table::{find, Fallback, Scope, Setting};
 use super::value::{unit_ms, Kind};
-use super::BrokerConfig;
+use super::{unbuilt, BrokerConfig};
 
 /// Where a value comes from, with DescribeConfigs' number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,10 +78,12 @@ pub fn describe_topic<'a>(
     rows.map(|row| topic_setting(row, broker, overrides))
 }
 
-/// The broker's own settings, in the order of the table.
+/// The broker's own settings, in the order of the table, and behind them those of
+/// Kafka's that are held at one value: tools ask for some of these too.
 pub fn describe_broker(broker: &BrokerConfig) -> impl Iterator<Item = Described> + '_ {
     let rows = SETTINGS.iter().filter(|row| row.scope == Scope::Broker);
-    rows.map(|row| broker_setting(row, broker))
+    let own = rows.map(|row| broker_setting(row, broker));
+    own.chain(unbuilt::fixed_values().map(fixed_setting))
 }
 
 /// What a topic setting is without an override, as text.
@@ -139,6 +141,26 @@ fn broker_setting(row: &'static Setting, broker: &BrokerConfig) -> Described {
         _ => synonyms,
     };
     described(row, value, synonyms)
+}
+
+fn fixed_setting((name, value, doc): (&'static str, &'static str, &'static str)) -> Described {
+    let kinds = [
+        Kind::Bool,
+        Kind::Int {
+            min: i64::MIN,
+            max: i64::MAX,
+        },
+    ];
+    let kind = kinds.iter().find(|kind| kind.check(value).is_ok());
+    Described {
+        name,
+        value: (!value.is_empty()).then(|| value.to_owned()),
+        source: ConfigSource::Default,
+        read_only: true,
+        config_type: kind.map_or(ConfigType::String, Kind::config_type),
+        doc,
+        synonyms: Vec::new(),
+    }
 }
 
 fn described(row: &'static Setting, value: String, synonyms: Vec<Synonym>) -> Described {
@@ -326,6 +348,9 @@ mod tests {
         let id = of("node.id");
         assert_eq!((id.value.as_deref(), id.source as i8), (Some("7"), 4));
         assert_eq!(synonyms(&id), [("node.id", "7", 4), ("node.id", "1", 5)]);
+        let fixed = of("delete.topic.enable");
+        assert_eq!(fixed.value.as_deref(), Some("true"));
+        assert_eq!(fixed.config_type, ConfigType::Boolean);
         let ms = of("log.retention.ms");
         assert_eq!((ms.value, ms.source as i8), (None, 5));
         assert!(ms.synonyms.is_empty());

@@ -36,7 +36,7 @@ pub fn markdown() -> String {
 
 fn rows(out: &mut String, scope: Scope, default: impl Fn(&Setting) -> String) {
     for setting in SETTINGS.iter().filter(|setting| setting.scope == scope) {
-        let (name, values) = (setting.name, setting.kind.describe());
+        let (name, values) = (setting.name, setting.values());
         let _ = writeln!(
             out,
             "| `{name}` | {values} | {} | {} |",

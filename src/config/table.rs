@@ -67,6 +67,18 @@ impl Setting {
             Fallback::Broker(names) => names[0],
         }
     }
+
+    /// The values that it accepts, in words.
+    pub fn values(&self) -> String {
+        match (self.limit, self.kind) {
+            (Some(Limit::Only { value, .. }), _) => value.to_owned(),
+            (Some(Limit::Without { word, .. }), Kind::Words(words)) => {
+                let others: Vec<&str> = words.iter().copied().filter(|w| *w != word).collect();
+                format!("{}, or nothing", others.join(", "))
+            }
+            (_, kind) => kind.describe(),
+        }
+    }
 }
 
 /// The row of this name, broker's or topic's.

@@ -663,6 +663,14 @@ fn the_documentation_has_a_row_for_every_setting() {
     for line in markdown.lines().filter(|line| line.starts_with('|')) {
         assert_eq!(line.matches('|').count(), 5, "{line}");
     }
+    for (name, values) in [
+        ("remote.storage.enable", "false"),
+        ("cleanup.policy", "delete, or nothing"),
+        ("compression.gzip.level", "-1, or 1 to 9"),
+    ] {
+        let row = format!("| `{name}` | {values} | ");
+        assert!(markdown.contains(&row), "{row}");
+    }
 }
 
 /// The tables in the README are a selection of the rows that `highwater config docs` prints.

@@ -43,6 +43,14 @@ pub fn find(name: &str) -> Option<Unbuilt> {
     Some(Unbuilt::Refused { because })
 }
 
+/// Those that are held at one value, with that value and the reason.
+pub fn fixed_values() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    BROKER.iter().filter_map(|(name, answer)| match answer {
+        Unbuilt::Fixed { value, because } => Some((*name, *value, *because)),
+        Unbuilt::Meaningless { .. } | Unbuilt::Refused { .. } => None,
+    })
+}
+
 type Row = (&'static str, Unbuilt);
 
 const fn fixed(name: &'static str, value: &'static str, because: &'static str) -> Row {

@@ -132,6 +132,7 @@ impl Inner {
     /// Records the new log start, then lets it hold. Those who wait to read below it find
     /// out.
     async fn move_log_start(self: &Rc<Self>, offset: i64) -> Result<(), RetentionError> {
+        self.log().settle_below(offset).await?;
         (self.record_log_start)(offset)
             .await
             .map_err(RetentionError::Record)?;

@@ -129,11 +129,11 @@ impl ApiKey {
         ApiKey::DeleteRecords,
         ApiKey::InitProducerId,
         ApiKey::OffsetForLeaderEpoch,
-        ApiKey::DescribeCluster,
         ApiKey::DescribeConfigs,
         ApiKey::AlterConfigs,
         ApiKey::CreatePartitions,
         ApiKey::IncrementalAlterConfigs,
+        ApiKey::DescribeCluster,
         ApiKey::DescribeProducers,
         ApiKey::DescribeTopicPartitions,
     ];

@@ -9,6 +9,7 @@
 
 mod buf;
 mod dir;
+mod drop_signal;
 mod error;
 mod file;
 pub mod local;
@@ -21,6 +22,7 @@ mod time;
 
 pub use buf::{SharedBuf, WriteBuf, BLOCK_BYTES};
 pub use dir::{Dir, DirEntry, DirLock};
+pub use drop_signal::{bytes_and_end, Freed};
 pub use error::{IoError, IoErrorKind};
 pub use file::{File, OpenMode};
 pub use mesh::{Mesh, MeshError, MeshSeat, ReplyTo};

@@ -90,6 +90,16 @@ impl Listener {
     }
 }
 
+impl Accepted {
+    /// The other side's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        match &self.0 {
+            AcceptedSide::Native(a) => a.peer_addr(),
+            AcceptedSide::Sim(a) => a.peer_addr(),
+        }
+    }
+}
+
 impl Conn {
     pub(super) fn native(c: native::NativeConn) -> Conn {
         Conn(ConnSide::Native(c))

@@ -5,13 +5,12 @@
 //! Then the shards start, load their partitions, and connections are accepted. Stop
 //! is the same backwards, and ends with the clean marker.
 
-use super::registry;
 use super::run::{self, ControlPlan, Ready, ServeError};
 use crate::config::{BrokerConfig, HostPort};
 use crate::runtime::native::{self, ExecutorHandle, ExecutorPlan};
 use crate::runtime::Rt;
 use crate::shard::{Seat, ShardSizes};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{mpsc, Arc};
 
 /// Requests that one executor may have under way at another.
@@ -54,16 +53,16 @@ pub fn start(
     let (_, files_max) = native::raise_nofile_limit();
     let sizes = sizes(&config, shards, files_max);
     let addr = resolve(&config.listener)?;
+    let connection_overrides = resolve_overrides(&config)?;
     let mut seats = native::mesh(shards + 1, MESH_WINDOW);
     let control_seat = seats.pop().expect("one seat for each executor");
-    let loads = registry::loads(shards);
     let (bound_tx, bound_rx) = mpsc::channel::<Bound>();
     let plan = ControlPlan {
         config,
         addr,
         cpus: cpus.clone(),
         sizes: sizes.clone(),
-        loads: loads.clone(),
+        connection_overrides,
     };
     let control = native::spawn_executor(ExecutorPlan::new("control"), move |rt| {
         control_main(rt, plan, control_seat, bound_tx, on_ready)
@@ -82,13 +81,13 @@ pub fn start(
     let config = Arc::new(bound);
     let mut handles = Vec::with_capacity(shards);
     for (me, seat) in seats.into_iter().enumerate() {
-        let (config, sizes, loads) = (config.clone(), sizes.clone(), loads.clone());
+        let (config, sizes) = (config.clone(), sizes.clone());
         handles.push(native::spawn_executor(
             ExecutorPlan {
                 cpu: cpus[me],
                 ..ExecutorPlan::new(format!("shard-{me}"))
             },
-            move |rt| run::shard(rt, seat, me, config, sizes, loads),
+            move |rt| run::shard(rt, seat, me, shards, config, sizes),
         )?);
     }
     Ok(Broker {
@@ -131,6 +130,21 @@ fn resolve(listener: &HostPort) -> Result<SocketAddr, ServeError> {
         host: listener.host.clone(),
         detail: error.to_string(),
     })
+}
+
+/// As Kafka does: once, when it starts.
+fn resolve_overrides(config: &BrokerConfig) -> Result<Vec<(IpAddr, usize)>, ServeError> {
+    let overrides = &config.max_connections_per_ip_overrides;
+    overrides
+        .iter()
+        .map(|(host, limit)| match native::resolve(host, 0) {
+            Ok(addr) => Ok((addr.ip(), *limit as usize)),
+            Err(error) => Err(ServeError::ResolveOverride {
+                host: host.clone(),
+                detail: error.to_string(),
+            }),
+        })
+        .collect()
 }
 
 /// Shares of memory: requests 1/16 of RAM over all shards, the cache 1/8, each with

@@ -5,26 +5,27 @@
 //! own time; the writing task sends the answers in request order. Any other API is a
 //! barrier: it runs when all before it are answered, and the next frame is read when
 //! it is done.
+//!
+//! Fair because both sides give way after each frame and each piece of an answer, when
+//! their slice is used up, and because the reading side stops at [`IN_FLIGHT_MAX`]
+//! requests until the writing side has had its turn.
 
 use super::dispatch::{self, Started};
 use super::registry::{Open, Transfer};
 use super::respond::{Answer, BadRequest};
 use crate::protocol::Reader;
 use crate::runtime::local::{channel, oneshot, OneshotReceiver, Receiver, Sender};
-use crate::runtime::{Conn, ConnReader, ConnWriter, IoError, Queue};
-use crate::shard::Shard;
-use bytes::{Bytes, BytesMut};
+use crate::runtime::{bytes_and_end, Conn, ConnReader, ConnWriter, IoError, Queue};
+use crate::shard::{Shard, SMALL_FRAME_BYTES};
+use bytes::Bytes;
 use futures_lite::future::zip;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// Requests of one connection that may be unanswered at once.
 const IN_FLIGHT_MAX: usize = 64;
 /// Bytes of an answer that are sent between two looks at its progress.
 const WRITE_BYTES: usize = 256 * 1024;
-/// How often it is looked whether an answered request's batches are written.
-const FRAME_LOOK: Duration = Duration::from_millis(20);
 
 /// An answer to come, in its place. `None` means: close the connection.
 type Slot = OneshotReceiver<Option<Answer>>;
@@ -82,7 +83,8 @@ async fn read_frames(
     while !open.draining.get() {
         open.between_frames.set(true);
         let mut prefix = [0; 4];
-        if !read_exact(&mut reader, &mut prefix, |_| {}).await? {
+        let active = |_| open.active_at.set(shard.rt().now());
+        if !read_exact(&mut reader, &mut prefix, active).await? {
             return Ok(());
         }
         open.between_frames.set(false);
@@ -92,35 +94,29 @@ async fn read_frames(
             _ => return Err(Ended::FrameLength { length, limit }),
         };
         let charge = shard.memory().frame(len).await;
-        let mut body = BytesMut::zeroed(len);
-        let started = Transfer {
-            bytes: len,
-            done: 0,
-            since: shard.rt().now(),
-        };
-        open.reading.set(Some(started));
+        let mut body = vec![0; len];
+        open.reading.set(Some(Transfer::new(len, shard.rt().now())));
         let whole = read_exact(&mut reader, &mut body, |done| {
-            open.reading.set(Some(Transfer { done, ..started }));
+            Transfer::reached(&open.reading, done);
+            open.active_at.set(shard.rt().now());
         })
         .await?;
         open.reading.set(None);
-        open.active_at.set(shard.rt().now());
         if !whole {
             return Err(Ended::MidFrame);
         }
         shard.counters().bytes_in.add(len as u64 + 4);
         let (answer, slot) = oneshot();
-        let frame = body.freeze();
+        let (frame, frame_freed) = bytes_and_end(body);
         // A request's lists take more memory than its bytes. The most that they may take
         // is there before they are decoded, and what they don't take is given back.
         let decoded_max = Reader::decoded_bytes_max(len);
         let mut decoded = shard.memory().decoding(len, decoded_max).await;
-        let started = dispatch::start(shard, open, frame.clone(), &mut decoded).await;
+        let started = dispatch::start(shard, open, frame, &mut decoded).await;
         match started.map_err(Ended::BadRequest)? {
             Started::Pipelined(work) => {
                 open.request_started();
                 slots.send(slot).await.map_err(|_| Ended::WriterGone)?;
-                let rt = shard.rt().clone();
                 shard.rt().spawn(Queue::Latency, async move {
                     let done = work.await;
                     drop(decoded);
@@ -128,9 +124,7 @@ async fn read_frames(
                     let _ = answer.send(done);
                     // A produce that timed out is answered while its batches are still
                     // queued, here or at another shard: they hold the frame.
-                    while !frame.is_unique() {
-                        rt.sleep(FRAME_LOOK).await;
-                    }
+                    frame_freed.await;
                     drop(charge);
                 });
             }
@@ -139,9 +133,13 @@ async fn read_frames(
                     return Err(Ended::WriterGone);
                 }
                 open.request_started();
-                drop(frame);
-                let done = work.await.map_err(Ended::BadRequest)?;
+                let mut done = work.await.map_err(Ended::BadRequest)?;
                 drop((charge, decoded));
+                let bytes: usize = done.chunks.iter().map(Bytes::len).sum();
+                if done.charge.is_none() && bytes > SMALL_FRAME_BYTES {
+                    // A peer that does not read it must not hold it for ever.
+                    done.charge = Some(shard.memory().response(bytes).await);
+                }
                 let _ = answer.send(Some(done));
                 slots.send(slot).await.map_err(|_| Ended::WriterGone)?;
             }
@@ -163,28 +161,36 @@ async fn write_answers(
             // close, so that the client looks for the leader again.
             return;
         };
-        if answer.chunks.is_empty() {
+        let Answer {
+            chunks,
+            mut charge,
+            unsent,
+        } = answer;
+        if chunks.is_empty() {
             open.request_answered();
             continue;
         }
-        let bytes: usize = answer.chunks.iter().map(Bytes::len).sum();
-        let mut transfer = Transfer {
-            bytes,
-            done: 0,
-            since: shard.rt().now(),
-        };
-        let mut left = VecDeque::from(answer.chunks);
-        while transfer.done < bytes {
-            open.writing.set(Some(transfer));
+        let bytes: usize = chunks.iter().map(Bytes::len).sum();
+        open.writing
+            .set(Some(Transfer::new(bytes, shard.rt().now())));
+        let mut left = VecDeque::from(chunks);
+        let mut done = 0;
+        while done < bytes {
             let mut piece = take_piece(&mut left, WRITE_BYTES);
-            transfer.done += piece.iter().map(Bytes::len).sum::<usize>();
+            done += piece.iter().map(Bytes::len).sum::<usize>();
             if let Err(error) = writer.write_all(&mut piece).await {
                 tracing::debug!(peer = %open.peer, %error, "connection ended");
                 return;
             }
+            open.active_at.set(shard.rt().now());
+            Transfer::reached(&open.writing, done);
+            if let Some(charge) = &mut charge {
+                charge.shrink_to((bytes - done) as u64);
+            }
+            shard.rt().yield_if_needed().await;
         }
         open.writing.set(None);
-        open.active_at.set(shard.rt().now());
+        drop(unsent);
         shard.counters().bytes_out.add(bytes as u64);
         open.request_answered();
     }
@@ -232,6 +238,19 @@ async fn read_exact(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn bytes_of<'a, A, F>(_: impl FnOnce(&'a Shard, A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// What a silent connection holds in its task and in the registry. Besides: the
+    /// socket and one registration with the ring, some 500 bytes, and no buffer.
+    #[test]
+    fn a_connection_at_rest_is_small() {
+        let task = bytes_of(|shard, (conn, open)| serve(shard, conn, open));
+        let bytes = task + size_of::<Open>();
+        assert!(bytes <= 4096, "{bytes} bytes");
+    }
 
     #[test]
     fn pieces_hold_all_bytes_in_order_and_split_a_large_chunk() {

@@ -7,7 +7,7 @@
 use super::fetch_list::{Answered, PartitionList, Told, TopicLabel};
 use super::fetch_sessions::{FetchContext, FetchSessions};
 use super::lookup::Topics;
-use super::respond::{Answer, Asked};
+use super::respond::{Answer, Asked, Backlog};
 use crate::partition::{FetchOutcome, Reader};
 use crate::protocol::messages::{
     EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData,
@@ -15,16 +15,19 @@ use crate::protocol::messages::{
 use crate::protocol::{ErrorCode, Records};
 use crate::runtime::local::{oneshot, OneshotReceiver, OneshotSender};
 use crate::shard::{FetchPart, FetchPlan, Hurry, Shard};
+use bytes::Bytes;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// The fetches of one connection get memory for their answers in the order of the
 /// requests. Otherwise a later one could hold the memory that an earlier one waits
-/// for, and could not be sent before it.
+/// for, and could not be sent before it. Nor is an answer read while the peer has not
+/// taken many bytes of those before it: one that reads nothing holds little more than one.
 #[derive(Default)]
 pub(super) struct Turns {
     last: RefCell<Option<OneshotReceiver<()>>>,
+    backlog: Backlog,
 }
 
 /// One fetch's place among its connection's.
@@ -32,6 +35,7 @@ pub(super) struct Turn {
     before: Option<OneshotReceiver<()>>,
     /// Dropped when the next one may go on.
     _after: OneshotSender<()>,
+    backlog: Backlog,
 }
 
 impl Turns {
@@ -41,6 +45,7 @@ impl Turns {
         Turn {
             before: self.last.borrow_mut().replace(next),
             _after: after,
+            backlog: self.backlog.clone(),
         }
     }
 }
@@ -51,8 +56,12 @@ impl Turn {
             // Resolves when the turn before it is dropped; nothing is ever sent.
             before.await;
         }
+        self.backlog.below(UNSENT_BYTES_MAX).await;
     }
 }
+
+/// Bytes that a connection has not taken yet, from which on its next fetch waits.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 /// Reads and answers; `None` closes the connection.
 pub(super) async fn run(
@@ -132,6 +141,8 @@ pub(super) async fn run(
         .add(bytes.sum::<usize>() as u64);
     let mut answer = asked.answer_or_close(&response)?;
     answer.charge = Some(fetched.charge);
+    let unsent = answer.chunks.iter().map(Bytes::len).sum();
+    answer.unsent = Some(turn.backlog.add(unsent));
     Some(answer)
 }
 

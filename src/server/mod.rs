@@ -4,6 +4,8 @@
 //! turns frames into calls of `shard/` and answers into frames; it decides nothing
 //! about records.
 
+mod acceptor;
+mod admission;
 mod api_versions;
 mod broker;
 mod configs;

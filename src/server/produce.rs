@@ -28,6 +28,10 @@ pub(super) async fn start(
     };
     if request.transactional_id.is_some() {
         // Transactions are not built, so none can be open.
+        if matches!(acks, Acks::None) {
+            // Nobody reads an answer to acks=0; a closed connection is one.
+            return Box::pin(async { None });
+        }
         let response = refuse_all(&request, ErrorCode::InvalidTxnState);
         return Box::pin(async move { asked.answer_or_close(&response) });
     }

@@ -5,8 +5,8 @@ use super::connection;
 use super::fetch::Turns;
 use super::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::runtime::local::Event;
-use crate::runtime::{Accepted, ConnCloser, Mono, Queue, Rt};
-use crate::shard::{ConnectionHost, Hurry, Shard};
+use crate::runtime::{ConnCloser, Mono, Queue, Rt};
+use crate::shard::{ConnectionHost, Hurry, Incoming, Shard};
 use futures_lite::future::or;
 use futures_lite::FutureExt;
 use std::cell::{Cell, RefCell};
@@ -16,8 +16,6 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a stop waits for connections to take their last answers.
@@ -35,7 +33,7 @@ const LOG_SPAN: Duration = Duration::from_secs(10);
 pub(super) struct Open {
     pub peer: SocketAddr,
     closer: ConnCloser,
-    /// When the last whole frame came, or the last answer went.
+    /// When bytes last came or went.
     pub active_at: Cell<Mono>,
     /// A frame that holds memory and is not wholly read: length, bytes read, since.
     pub reading: Cell<Option<Transfer>>,
@@ -77,7 +75,10 @@ impl LogLimit {
         if over {
             let left_out = self.lines.get().saturating_sub(LOG_LINES_MAX);
             if left_out > 0 {
-                tracing::warn!(left_out, "more connections were closed for bad requests");
+                tracing::warn!(
+                    left_out,
+                    "more connections were closed for their peers' faults"
+                );
             }
             self.since.set(Some(now));
             self.lines.set(0);
@@ -87,12 +88,52 @@ impl LogLimit {
     }
 }
 
-/// Bytes on their way.
-#[derive(Clone, Copy)]
+/// Bytes on their way, and how many there were when they were last looked at.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Transfer {
-    pub bytes: usize,
-    pub done: usize,
-    pub since: Mono,
+    bytes: usize,
+    done: usize,
+    looked_at: Mono,
+    done_then: usize,
+}
+
+impl Transfer {
+    /// One of `bytes` that begins.
+    pub fn new(bytes: usize, now: Mono) -> Transfer {
+        Transfer {
+            bytes,
+            done: 0,
+            looked_at: now,
+            done_then: 0,
+        }
+    }
+
+    /// `done` bytes of it have come or gone.
+    pub fn reached(transfer: &Cell<Option<Transfer>>, done: usize) {
+        transfer.set(transfer.get().map(|t| Transfer { done, ..t }));
+    }
+
+    /// True if it moved by less than `per_second` since a look more than [`GRACE`] ago.
+    /// What a peer's buffers took at once long ago is no progress now.
+    fn is_slow(transfer: &Cell<Option<Transfer>>, now: Mono, per_second: f64) -> bool {
+        let Some(t) = transfer.get() else {
+            return false;
+        };
+        let took = now.since(t.looked_at);
+        if took <= GRACE {
+            return false;
+        }
+        let moved = (t.done - t.done_then) as f64;
+        let is_slow = moved < per_second * took.as_secs_f64();
+        if !is_slow {
+            transfer.set(Some(Transfer {
+                looked_at: now,
+                done_then: t.done,
+                ..t
+            }));
+        }
+        is_slow
+    }
 }
 
 /// The connections of one shard.
@@ -102,19 +143,16 @@ pub(super) struct Registry {
     gone: Event,
     log_limit: Rc<LogLimit>,
     fetch_sessions: Rc<RefCell<FetchSessions>>,
-    /// The acceptor's view of this shard's load.
-    load: Arc<AtomicUsize>,
 }
 
 impl Registry {
-    pub fn new(shard: &Shard, load: Arc<AtomicUsize>) -> Rc<Registry> {
+    pub fn new(shard: &Shard) -> Rc<Registry> {
         let registry = Rc::new(Registry {
             next: Cell::new(0),
             open: RefCell::new(BTreeMap::new()),
             gone: Event::new(),
             log_limit: Rc::default(),
             fetch_sessions: Rc::new(RefCell::new(FetchSessions::new(session_limits(shard)))),
-            load,
         });
         let sweeper = registry.clone();
         let shard_ = shard.clone();
@@ -133,9 +171,10 @@ impl Registry {
             }
             or(stop, shard.rt().sleep(SWEEP)).await;
             let now = shard.rt().now();
+            let answers_wait = shard.memory().take_responses_waited();
             let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
             for connection in open {
-                let reason = if connection.stalls_others(&shard, now) {
+                let reason = if connection.stalls_others(&shard, now, answers_wait) {
                     "it held memory that others wait for and made too little progress (min.request.progress)"
                 } else if connection.is_idle(now, idle_max) {
                     "it was idle for longer than connections.max.idle.ms"
@@ -192,24 +231,19 @@ impl Open {
         }
     }
 
+    /// Neither does a half-sent frame keep a connection, nor an answer that the peer
+    /// does not take; a request that is being served does.
     fn is_idle(&self, now: Mono, idle_max: Duration) -> bool {
-        self.in_flight.get() == 0 && now.since(self.active_at.get()) > idle_max
+        let is_serving = self.in_flight.get() > 0 && self.writing.get().is_none();
+        !is_serving && now.since(self.active_at.get()) > idle_max
     }
 
-    fn stalls_others(&self, shard: &Shard, now: Mono) -> bool {
-        let per_second = shard.config().min_request_progress as f64;
-        let slow = |transfer: Transfer| {
-            let took = now.since(transfer.since);
-            took > GRACE && (transfer.done as f64) < per_second * took.as_secs_f64()
-        };
-        let reads = self
-            .reading
-            .get()
-            .is_some_and(|t| slow(t) && shard.memory().frames_wait(t.bytes));
-        let writes = self
-            .writing
-            .get()
-            .is_some_and(|t| slow(t) && shard.memory().responses_wait());
+    fn stalls_others(&self, shard: &Shard, now: Mono, answers_wait: bool) -> bool {
+        let per_second = f64::from(shard.config().min_request_progress);
+        let is_slow = |transfer| Transfer::is_slow(transfer, now, per_second);
+        let frame_bytes = self.reading.get().map_or(0, |t| t.bytes);
+        let reads = is_slow(&self.reading) && shard.memory().frames_wait(frame_bytes);
+        let writes = is_slow(&self.writing) && answers_wait;
         reads || writes
     }
 }
@@ -229,12 +263,12 @@ fn session_limits(shard: &Shard) -> SessionLimits {
 pub(super) struct Host(pub Rc<Registry>);
 
 impl ConnectionHost for Host {
-    fn serve(&self, shard: &Shard, accepted: Accepted) {
+    fn serve(&self, shard: &Shard, incoming: Incoming) {
+        let Incoming { accepted, counted } = incoming;
         let conn = match shard.rt().adopt(accepted) {
             Ok(conn) => conn,
             Err(error) => {
                 tracing::warn!(%error, "an accepted connection was lost");
-                self.0.load.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
         };
@@ -272,7 +306,7 @@ impl ConnectionHost for Host {
                 open.close();
             }
             registry.open.borrow_mut().remove(&id);
-            registry.load.fetch_sub(1, Ordering::Relaxed);
+            drop(counted);
             shard_.counters().connections_open.sub(1);
             registry.gone.notify_all();
         });
@@ -307,7 +341,27 @@ impl ConnectionHost for Host {
     }
 }
 
-/// Tells the load of each shard to the acceptor.
-pub(super) fn loads(shards: usize) -> Vec<Arc<AtomicUsize>> {
-    (0..shards).map(|_| Arc::new(AtomicUsize::new(0))).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_is_judged_by_what_moved_lately() {
+        let at = |ms: u64| Mono(ms * 1_000_000);
+        let transfer = Cell::new(Some(Transfer::new(100 << 20, at(0))));
+        let slow = |ms| Transfer::is_slow(&transfer, at(ms), 1000.0);
+        // At first it has time; then a burst counts for one look, and no longer.
+        assert!(!slow(9_000));
+        Transfer::reached(&transfer, 5 << 20);
+        assert!(!slow(11_000));
+        assert!(!slow(20_000));
+        assert!(slow(22_000));
+        // As fast as it must be.
+        Transfer::reached(&transfer, (5 << 20) + 12_000);
+        assert!(!slow(23_000));
+        assert!(!slow(32_000));
+        assert!(slow(34_000));
+        transfer.set(None);
+        assert!(!slow(99_000));
+    }
 }

@@ -1,14 +1,18 @@
 //! An answer on its way to the socket, or why there is none.
 
 use crate::protocol::{response_frame, DecodeError, EncodeError, Message, UnservedApi};
-use crate::runtime::local::Permit;
+use crate::runtime::local::{Event, Permit};
 use bytes::Bytes;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// The chunks of one response frame, and the memory that they are charged to until
 /// the last byte is sent. No chunks: the request has no answer (acks=0).
 pub(super) struct Answer {
     pub chunks: Vec<Bytes>,
     pub charge: Option<Permit>,
+    /// Counted among what its connection has not taken yet.
+    pub unsent: Option<Unsent>,
 }
 
 impl Answer {
@@ -17,7 +21,44 @@ impl Answer {
         Answer {
             chunks: Vec::new(),
             charge: None,
+            unsent: None,
         }
+    }
+}
+
+/// The bytes of one connection's answers that are read but not sent.
+#[derive(Clone, Default)]
+pub(super) struct Backlog(Rc<(Cell<usize>, Event)>);
+
+/// A part of a [`Backlog`], until dropped.
+pub(super) struct Unsent {
+    backlog: Backlog,
+    bytes: usize,
+}
+
+impl Backlog {
+    /// Waits until there is less than `bytes_max`.
+    pub async fn below(&self, bytes_max: usize) {
+        let (bytes, shrunk) = &*self.0;
+        shrunk.wait_until(|| bytes.get() < bytes_max).await;
+    }
+
+    /// Counts an answer.
+    pub fn add(&self, bytes: usize) -> Unsent {
+        let total = &self.0 .0;
+        total.set(total.get() + bytes);
+        Unsent {
+            backlog: self.clone(),
+            bytes,
+        }
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        let (bytes, shrunk) = &*self.backlog.0;
+        bytes.set(bytes.get() - self.bytes);
+        shrunk.notify_all();
     }
 }
 
@@ -35,6 +76,7 @@ impl Asked {
         Ok(Answer {
             chunks,
             charge: None,
+            unsent: None,
         })
     }
 

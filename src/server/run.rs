@@ -4,25 +4,22 @@
 //! Nothing here names a thread, a core or a signal, so the same code runs in
 //! production (`broker.rs` starts the executors) and in the simulator (its tests).
 
+use super::acceptor::Acceptor;
+use super::admission::Limits;
 use super::registry::{Host, Registry};
 use crate::config::{BrokerConfig, HostPort};
 use crate::runtime::local::oneshot;
 use crate::runtime::native::{ExecutorDied, StartError};
-use crate::runtime::{IoError, IoErrorKind, Listener, MeshError, Queue, Rt};
+use crate::runtime::{IoError, Listener, MeshError, Queue, Rt};
 use crate::shard::{Control, ControlError, ControlOptions, LoadSummary, Seat, Shard, ShardSizes};
 use crate::storage::StartKind;
 use futures_lite::future::or;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
 use uuid::Uuid;
-
-/// The pause after accept(2) failed, for example for want of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is in force once the broker serves.
 #[derive(Debug, Clone)]
@@ -62,6 +59,14 @@ pub enum ServeError {
         /// What the resolver said.
         detail: String,
     },
+    /// A host of `max.connections.per.ip.overrides` has no address.
+    #[error("max.connections.per.ip.overrides: {host} has no address: {detail}")]
+    ResolveOverride {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        detail: String,
+    },
     /// The address is taken, or may not be used.
     #[error("listeners: {0}")]
     Listen(IoError),
@@ -95,7 +100,8 @@ pub(super) struct ControlPlan {
     /// The CPU of each shard.
     pub cpus: Vec<Option<usize>>,
     pub sizes: ShardSizes,
-    pub loads: Vec<Arc<AtomicUsize>>,
+    /// `max.connections.per.ip.overrides`, with the names resolved.
+    pub connection_overrides: Vec<(IpAddr, usize)>,
 }
 
 /// A control executor that holds the data directory and the port.
@@ -156,13 +162,12 @@ pub(super) async fn shard(
     rt: Rt,
     seat: Seat,
     me: usize,
+    shards: usize,
     config: Arc<BrokerConfig>,
     sizes: ShardSizes,
-    loads: Vec<Arc<AtomicUsize>>,
 ) {
-    let load = loads[me].clone();
-    let shard = Shard::start(rt, seat, me, loads.len(), config, &sizes, |shard| {
-        Rc::new(Host(Registry::new(shard, load)))
+    let shard = Shard::start(rt, seat, me, shards, config, &sizes, |shard| {
+        Rc::new(Host(Registry::new(shard)))
     })
     .await;
     shard.released().await;
@@ -194,6 +199,7 @@ async fn load_and_serve(
     let Some(loaded) = or(told_to_stop, loaded).await else {
         return Err(ServeError::StoppedWhileLoading);
     };
+    let shards = plan.cpus.len();
     on_ready(&Ready {
         listen: listener.local_addr(),
         advertised: advertised(&plan.config, listener.local_addr())?,
@@ -209,8 +215,13 @@ async fn load_and_serve(
         rt: rt.clone(),
         control: control.clone(),
         listener: listener.clone(),
-        loads: plan.loads,
-        connections_max: plan.config.max_connections as usize,
+        shards,
+        limits: Limits {
+            open_max: plan.config.max_connections as usize,
+            per_address_max: plan.config.max_connections_per_ip as usize,
+            overrides: plan.connection_overrides,
+        },
+        rate_max: plan.config.max_connection_creation_rate,
     };
     rt.spawn(Queue::Latency, async move { acceptor.run().await });
     let told_to_stop = async {
@@ -248,58 +259,5 @@ fn advertised(config: &BrokerConfig, listen: SocketAddr) -> Result<HostPort, Ser
             host: config.listener.host.clone(),
             port: listen.port(),
         }),
-    }
-}
-
-/// Hands each new connection to the shard that has the fewest.
-struct Acceptor {
-    rt: Rt,
-    control: Control,
-    listener: Rc<Listener>,
-    loads: Vec<Arc<AtomicUsize>>,
-    connections_max: usize,
-}
-
-impl Acceptor {
-    async fn run(&self) {
-        // A client that tries again and again is told of once.
-        let mut full = false;
-        loop {
-            let accepted = match self.listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind == IoErrorKind::Disconnected => return,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    self.rt.sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let count = |shard: &usize| self.loads[*shard].load(Ordering::Relaxed);
-            let open: usize = (0..self.loads.len()).map(|shard| count(&shard)).sum();
-            if open >= self.connections_max {
-                if !full {
-                    tracing::warn!(
-                        open,
-                        "connections are refused until others close; raise max.connections"
-                    );
-                }
-                full = true;
-                continue;
-            }
-            full = false;
-            let shard = (0..self.loads.len())
-                .min_by_key(count)
-                .expect("there is at least one shard");
-            let load = self.loads[shard].clone();
-            load.fetch_add(1, Ordering::Relaxed);
-            let control = self.control.clone();
-            // In a task: a shard that is slow to take it must not keep others waiting.
-            self.rt.spawn(Queue::Latency, async move {
-                if let Err(error) = control.connection(shard, accepted).await {
-                    load.fetch_sub(1, Ordering::Relaxed);
-                    tracing::warn!(%error, "a connection could not be handed over");
-                }
-            });
-        }
     }
 }

@@ -3,10 +3,13 @@
 //!
 //! Checked in each life: what was acknowledged with acks=all, and what a consumer has
 //! seen, is there with its offset after any power cut; no fetch shows what lies beyond
-//! its high watermark; each partition is served whatever the number of shards. Each
+//! its high watermark; what an idempotent producer sends again after a power cut is there
+//! once; each partition is served whatever the number of shards. Each
 //! run ends with a clean stop and a start that finds the marker.
 
-use super::registry;
+mod idempotent;
+mod settings;
+
 use super::run::{self, ControlPlan, ServeError};
 use crate::client::{BrokerConnection, ClientError, ConnectionOptions};
 use crate::config::{BrokerConfig, HostPort};
@@ -35,6 +38,7 @@ const SEEDS: u64 = 20;
 #[test]
 fn given_power_cuts_then_nothing_acknowledged_or_seen_is_lost() {
     let (mut cuts, mut acknowledged, mut seen, mut deleted) = (0, 0, 0, 0);
+    let (mut retried, mut duplicates) = (0, 0);
     for seed in seeds() {
         let story = Story::new(seed);
         story.run();
@@ -42,12 +46,16 @@ fn given_power_cuts_then_nothing_acknowledged_or_seen_is_lost() {
         acknowledged += story.known.acknowledged.get();
         seen += story.known.seen.get();
         deleted += story.known.deleted.get();
+        retried += story.known.outbox.retried.get();
+        duplicates += story.known.outbox.duplicates.get();
     }
     println!("{cuts} power cuts, {acknowledged} acknowledged, {seen} seen, {deleted} deleted");
+    println!("{retried} batches sent again, {duplicates} of them seen before");
     if std::env::var_os(SEED_VARIABLE).is_none() {
         assert!(cuts > SEEDS, "{cuts} power cuts");
         assert!(acknowledged > 20 * SEEDS && seen > 20 * SEEDS);
         assert!(deleted > SEEDS, "{deleted} deleted");
+        assert!(retried > SEEDS && duplicates > 0);
     }
 }
 
@@ -137,6 +145,7 @@ struct Known {
     next_value: Cell<u64>,
     /// Topics that were deleted under requests that waited for them.
     deleted: Cell<u64>,
+    outbox: idempotent::Outbox,
 }
 
 impl Known {
@@ -236,24 +245,23 @@ impl Story {
             addr,
             cpus: vec![None; shards],
             sizes: SIZES,
-            loads: registry::loads(shards),
+            connection_overrides: Vec::new(),
         };
         let executors: Vec<Rt> = (0..shards)
             .map(|shard| self.broker.rt_shard(shard))
             .collect();
         let control_rt = rt.clone();
         let started = async move {
-            let loads = plan.loads.clone();
             let prepared = run::prepare(&control_rt, plan).await.expect("it starts");
             let config = Arc::new(prepared.config().clone());
             // Small windows, so that credits run out.
             let mut seats = sim::mesh(shards + 1, 4);
             let seat = seats.pop().expect("one seat for each executor");
             for (me, (seat, rt)) in seats.into_iter().zip(executors).enumerate() {
-                let (config, loads) = (config.clone(), loads.clone());
+                let config = config.clone();
                 rt.clone().spawn(
                     Queue::Latency,
-                    run::shard(rt, seat, me, config, SIZES, loads),
+                    run::shard(rt, seat, me, shards, config, SIZES),
                 );
             }
             let (stop, stopped) = oneshot::<()>();
@@ -300,6 +308,13 @@ impl Story {
                 let _ = produce(&rt_, addr, producer as i32, &known).await;
             });
         }
+        let life = &self.known.outbox.life;
+        life.set(life.get() + 1);
+        let (known, rt_) = (self.known.clone(), rt.clone());
+        rt.spawn(Queue::Latency, async move {
+            // An error is the power cut: the next life gets what was not answered.
+            let _ = idempotent::produce(&rt_, addr, &known).await;
+        });
         let (known, rt_) = (self.known.clone(), rt.clone());
         rt.spawn(Queue::Latency, async move {
             let _ = consume(&rt_, addr, &known).await;
@@ -345,6 +360,7 @@ impl Story {
                     next = offset + 1;
                 }
             }
+            idempotent::check(partition, found.values());
             for (place, value) in known.range((partition, 0)..(partition + 1, 0)) {
                 assert_eq!(found.get(place), Some(value), "{place:?} was known");
             }

@@ -5,13 +5,13 @@
 //! the checkpoint files of the data directory have exactly one writer.
 
 use super::messages::{CheckpointLine, LoadOrder, LoadSummary, PartitionKey, Reply, Request};
-use super::Seat;
+use super::{Incoming, Seat};
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
-use crate::runtime::{Accepted, IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
+use crate::runtime::{IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
 use crate::storage::{DataDir, DataDirError, StartKind, Storage, StorageLimits};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,9 +194,9 @@ impl Control {
     }
 
     /// Hands a connection to a shard.
-    pub async fn connection(&self, shard: usize, accepted: Accepted) -> Result<(), MeshError> {
+    pub async fn connection(&self, shard: usize, incoming: Incoming) -> Result<(), MeshError> {
         self.mesh()
-            .call(shard, Request::Connection(accepted))
+            .call(shard, Request::Connection(incoming))
             .await
             .map(|_| ())
     }

@@ -6,7 +6,7 @@ use crate::metadata::{Change, Delta, PartitionImage, TopicImage};
 use crate::partition::{Acks, Reader};
 use crate::protocol::batch::BatchBuilder;
 use crate::runtime::sim::{self, World};
-use crate::runtime::{Accepted, Queue};
+use crate::runtime::Queue;
 use bytes::Bytes;
 use messages::LoadOrder;
 use smallvec::smallvec;
@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 struct NoConnections;
 
 impl ConnectionHost for NoConnections {
-    fn serve(&self, _: &Shard, _: Accepted) {
+    fn serve(&self, _: &Shard, _: Incoming) {
         unreachable!("nobody connects");
     }
 

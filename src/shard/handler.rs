@@ -2,16 +2,18 @@
 //! task that answers.
 
 use super::messages::{Reply, Request};
+use super::Incoming;
 use super::Shard;
-use crate::runtime::{Accepted, Queue, ReplyTo};
+use crate::runtime::{Queue, ReplyTo};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 /// Who serves connections on this shard: the room above.
 pub trait ConnectionHost {
     /// Takes over a connection that the acceptor chose this shard for.
-    fn serve(&self, shard: &Shard, accepted: Accepted);
+    fn serve(&self, shard: &Shard, incoming: Incoming);
 
     /// Answers what is in flight, then ends every connection. Resolves when none is
     /// left.
@@ -34,13 +36,14 @@ fn handle(
 ) {
     match request {
         Request::Produce(order) => {
-            // Validation and queueing happen here, in the order of arrival; only the
-            // wait for the acknowledgement is a task.
-            let done = shard.produce_here(order);
-            spawn(
-                shard,
-                async move { reply.send(Reply::Produced(done.await)) },
-            );
+            let produced = shard.clone().produce_here(order);
+            let mut work = Box::pin(async move { reply.send(Reply::Produced(produced.await)) });
+            // Validation and queueing begin here, in the order of arrival; what remains,
+            // at least the wait for the acknowledgement, is a task.
+            let mut now = Context::from_waker(Waker::noop());
+            if work.as_mut().poll(&mut now).is_pending() {
+                spawn(shard, work);
+            }
         }
         Request::Fetch(order) => {
             let shard_ = shard.clone();
@@ -77,8 +80,8 @@ fn handle(
         Request::DescribeProducers(keys) => {
             reply.send(Reply::ProducersDescribed(shard.producers_here(&keys)));
         }
-        Request::Connection(accepted) => {
-            host.serve(shard, accepted);
+        Request::Connection(incoming) => {
+            host.serve(shard, incoming);
             reply.send(Reply::Done);
         }
         Request::Load(order) => {

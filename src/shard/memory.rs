@@ -2,9 +2,13 @@
 //!
 //! A frame's bytes are reserved before its body is read, so waiting for memory is
 //! back-pressure on that socket alone. Small frames have a share of their own: a
-//! few large ones that wait for their bytes cannot starve heartbeats and fetches.
+//! few large ones that wait for their bytes cannot starve heartbeats and fetches. So
+//! have small answers: large ones that their peers do not take cannot starve others.
 
 use crate::runtime::local::{Budget, Permit};
+use futures_lite::future::or;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Frames up to this many bytes are served from the small share.
 pub const SMALL_FRAME_BYTES: usize = 64 * 1024;
@@ -16,6 +20,8 @@ pub struct Memory {
     large: Budget,
     decoded: Budget,
     responses: Budget,
+    responses_small: Budget,
+    responses_waited: Rc<Cell<bool>>,
     frame_bytes_max: usize,
     session_bytes_max: usize,
 }
@@ -32,7 +38,9 @@ impl Memory {
             small: Budget::new(small),
             large: Budget::new(large),
             decoded: Budget::new(request_bytes.max(1)),
-            responses: Budget::new(response_bytes.max(1)),
+            responses: Budget::new((response_bytes - response_bytes / 8).max(1)),
+            responses_small: Budget::new((response_bytes / 8).max(1)),
+            responses_waited: Rc::default(),
             frame_bytes_max,
             session_bytes_max: (request_bytes / 8) as usize,
         }
@@ -82,20 +90,33 @@ impl Memory {
 
     /// Reserves the bytes of an answer at once, or not at all.
     pub fn try_response(&self, bytes: usize) -> Option<Permit> {
-        self.responses
-            .try_acquire((bytes as u64).min(self.responses.total()))
+        let large = (bytes as u64).min(self.responses.total());
+        let granted = self.responses.try_acquire(large);
+        granted.or_else(|| {
+            let fits = bytes <= SMALL_FRAME_BYTES;
+            fits.then(|| self.responses_small.try_acquire(bytes as u64))?
+        })
     }
 
-    /// Waits for the bytes of an answer; grants at most the whole budget.
+    /// Waits for the bytes of an answer; grants at most the whole budget. Where answers
+    /// that are not taken hold it, the grant comes from a small share, and is small.
     pub async fn response(&self, bytes: usize) -> Permit {
-        self.responses
-            .acquire((bytes as u64).min(self.responses.total()))
-            .await
+        if let Some(granted) = self.try_response(bytes) {
+            return granted;
+        }
+        self.responses_waited.set(true);
+        let large = (bytes as u64).min(self.responses.total());
+        let small = (bytes as u64).min(self.responses_small.total().min(SMALL_FRAME_BYTES as u64));
+        or(
+            self.responses.acquire(large),
+            self.responses_small.acquire(small),
+        )
+        .await
     }
 
-    /// True if an answer waits for memory that others hold.
-    pub fn responses_wait(&self) -> bool {
-        self.responses.is_contended()
+    /// True if an answer had to wait for memory that others hold, since this was asked last.
+    pub fn take_responses_waited(&self) -> bool {
+        self.responses_waited.replace(false) || self.responses.is_contended()
     }
 }
 
@@ -130,9 +151,25 @@ mod tests {
 
     #[test]
     fn an_answer_larger_than_the_budget_is_granted_the_whole_budget() {
-        let memory = Memory::new(1 << 20, 1000, 1 << 17);
-        let held = memory.try_response(5000).expect("the budget is free");
-        assert_eq!(held.amount(), 1000);
-        assert!(memory.try_response(1).is_none());
+        let memory = Memory::new(1 << 20, 1 << 20, 1 << 17);
+        let held = memory.try_response(5 << 20).expect("the budget is free");
+        assert_eq!(held.amount(), 7 << 17);
+        assert!(memory.try_response(SMALL_FRAME_BYTES + 1).is_none());
+    }
+
+    #[test]
+    fn answers_that_are_not_taken_leave_small_ones_to_others() {
+        use futures_lite::future::block_on;
+        let memory = Memory::new(1 << 20, 1 << 20, 1 << 17);
+        let held = block_on(memory.response(1 << 20));
+        assert!(memory.take_responses_waited());
+        assert!(!memory.take_responses_waited());
+        // A share of 128 KiB.
+        let cut = block_on(memory.response(1 << 20));
+        assert_eq!(cut.amount(), SMALL_FRAME_BYTES as u64);
+        assert!(memory.take_responses_waited(), "it was cut short");
+        assert!(memory.try_response(1000).is_some());
+        drop(held);
+        assert_eq!(block_on(memory.response(1 << 19)).amount(), 1 << 19);
     }
 }

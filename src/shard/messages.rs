@@ -1,13 +1,13 @@
 //! What travels between executors: one request type and one reply type for the
 //! whole mesh. Everything in them is owned and `Send`; record bytes are refcounted.
 
+use super::Incoming;
 use crate::controller::{
     ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
 };
 use crate::metadata::{Delta, Image};
 use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
-use crate::runtime::Accepted;
 use crate::storage::leader_epochs::EpochEnd;
 use crate::storage::ProducerStates;
 use bytes::Bytes;
@@ -32,7 +32,7 @@ pub enum Request {
     /// Control to shard: a metadata change to apply.
     Apply(Delta),
     /// Control to shard: a connection to serve.
-    Connection(Accepted),
+    Connection(Incoming),
     /// Control to shard: answer what is in flight, then end every connection.
     Drain,
     /// Control to shard: flush, write indexes, close every partition.

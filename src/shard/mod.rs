@@ -17,6 +17,7 @@ mod fetch;
 #[cfg(test)]
 mod fetch_tests;
 mod handler;
+mod incoming;
 mod memory;
 mod messages;
 mod offsets;
@@ -29,6 +30,7 @@ mod watch;
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
+pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
     CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
@@ -74,6 +76,8 @@ struct Inner {
     memory: Memory,
     storage: Storage,
     write_budget: Budget,
+    /// One order of batches is validated and queued at a time.
+    produce_turns: Budget,
     counters: Rc<Counters>,
     stopping: Cell<bool>,
     stop: Event,
@@ -140,6 +144,7 @@ impl Shard {
             ),
             storage,
             write_budget: Budget::new(sizes.write_bytes),
+            produce_turns: Budget::new(1),
             counters,
             stopping: Cell::new(false),
             stop: Event::new(),

@@ -6,6 +6,7 @@ use super::messages::{
 use super::Shard;
 use crate::partition::{Acks, ProduceTicket};
 use crate::protocol::ErrorCode;
+use crate::runtime::Rt;
 use bytes::Bytes;
 use futures_lite::future::poll_once;
 use smallvec::SmallVec;
@@ -39,11 +40,13 @@ impl Shard {
                 acks,
                 timeout,
             };
-            let mut results: Results = if owner == self.0.me {
-                Box::pin(self.produce_here(order))
-            } else {
-                Box::pin(self.clone().produce_there(owner, order, places.len()))
-            };
+            if owner == self.0.me {
+                let queued = self.queue_order(order).await;
+                waits.push((places, Box::pin(queued.outcomes(self.rt().clone()))));
+                continue;
+            }
+            let mut results: Results =
+                Box::pin(self.clone().produce_there(owner, order, places.len()));
             // The first poll takes the message's place in the lane.
             match poll_once(&mut results).await {
                 Some(done) => waits.push((places, Box::pin(async move { done }))),
@@ -74,57 +77,34 @@ impl Shard {
         }
     }
 
-    /// Validates and queues at once; the future resolves as `acks` asks.
-    pub(super) fn produce_here(
-        &self,
-        order: ProduceOrder,
-    ) -> impl Future<Output = Vec<ProduceResult>> + 'static {
-        let now_ms = self.rt().wall_clock_ms();
-        let tickets: SmallVec<[Result<ProduceTicket, ProduceFault>; 4]> = order
-            .parts
-            .into_iter()
-            .map(|part| self.queue(part.key, part.records, order.acks, now_ms))
-            .collect();
-        let rt = self.rt().clone();
-        async move {
-            let mut results: Vec<ProduceResult> = Vec::with_capacity(tickets.len());
-            let mut waits: SmallVec<[_; 4]> = SmallVec::new();
-            for ticket in tickets {
-                match ticket {
-                    Ok(ticket) => {
-                        results.push(Ok(Produced {
-                            base_offset: ticket.base_offset,
-                            log_append_time_ms: ticket.log_append_time_ms,
-                            log_start_offset: ticket.log_start_offset,
-                        }));
-                        waits.push((results.len() - 1, ticket.done));
-                    }
-                    Err(fault) => results.push(Err(fault)),
-                }
+    /// Validates and queues, then resolves as `acks` asks. Orders are queued in the order
+    /// in which this was first polled.
+    pub(super) async fn produce_here(self, order: ProduceOrder) -> Vec<ProduceResult> {
+        let queued = self.queue_order(order).await;
+        queued.outcomes(self.rt().clone()).await
+    }
+
+    /// Validates and queues every part. Nearly always done with the first poll; but the
+    /// batches of one request may take seconds to decompress, so between two of them
+    /// other tasks get their slice, and later orders then wait for their turn: the order
+    /// of orders is kept.
+    async fn queue_order(&self, order: ProduceOrder) -> QueuedOrder {
+        let turns = &self.0.produce_turns;
+        let _turn = match turns.try_acquire(1) {
+            Some(turn) => turn,
+            None => turns.acquire(1).await,
+        };
+        let mut tickets = SmallVec::with_capacity(order.parts.len());
+        for (index, part) in order.parts.into_iter().enumerate() {
+            if index > 0 {
+                self.rt().yield_if_needed().await;
             }
-            let mut finished = 0;
-            let wait = async {
-                for (place, done) in &mut waits {
-                    if let Err(code) = done.await {
-                        results[*place] = Err(fault(code));
-                    }
-                    finished += 1;
-                }
-            };
-            let in_time = match order.acks {
-                Acks::All => rt.timeout(order.timeout, wait).await.is_ok(),
-                Acks::Leader | Acks::None => {
-                    wait.await;
-                    true
-                }
-            };
-            if !in_time {
-                // The records stay in the log; whether they get committed is unknown.
-                for (place, _) in &waits[finished..] {
-                    results[*place] = Err(fault(ErrorCode::RequestTimedOut));
-                }
-            }
-            results
+            tickets.push(self.queue(part.key, part.records, order.acks));
+        }
+        QueuedOrder {
+            tickets,
+            acks: order.acks,
+            timeout: order.timeout,
         }
     }
 
@@ -133,8 +113,8 @@ impl Shard {
         key: PartitionKey,
         records: Bytes,
         acks: Acks,
-        now_ms: i64,
     ) -> Result<ProduceTicket, ProduceFault> {
+        let now_ms = self.rt().wall_clock_ms();
         let partition = self.0.partitions.online(&key).map_err(fault)?;
         let counters = self.counters();
         counters.produce_batches.add(1);
@@ -162,6 +142,57 @@ impl Shard {
             }
         }
         groups
+    }
+}
+
+/// An order whose parts are queued, or refused.
+struct QueuedOrder {
+    tickets: SmallVec<[Result<ProduceTicket, ProduceFault>; 4]>,
+    acks: Acks,
+    timeout: Duration,
+}
+
+impl QueuedOrder {
+    /// What becomes of each part.
+    async fn outcomes(self, rt: Rt) -> Vec<ProduceResult> {
+        let mut results: Vec<ProduceResult> = Vec::with_capacity(self.tickets.len());
+        let mut waits: SmallVec<[_; 4]> = SmallVec::new();
+        for ticket in self.tickets {
+            match ticket {
+                Ok(ticket) => {
+                    results.push(Ok(Produced {
+                        base_offset: ticket.base_offset,
+                        log_append_time_ms: ticket.log_append_time_ms,
+                        log_start_offset: ticket.log_start_offset,
+                    }));
+                    waits.push((results.len() - 1, ticket.done));
+                }
+                Err(fault) => results.push(Err(fault)),
+            }
+        }
+        let mut finished = 0;
+        let wait = async {
+            for (place, done) in &mut waits {
+                if let Err(code) = done.await {
+                    results[*place] = Err(fault(code));
+                }
+                finished += 1;
+            }
+        };
+        let in_time = match self.acks {
+            Acks::All => rt.timeout(self.timeout, wait).await.is_ok(),
+            Acks::Leader | Acks::None => {
+                wait.await;
+                true
+            }
+        };
+        if !in_time {
+            // The records stay in the log; whether they get committed is unknown.
+            for (place, _) in &waits[finished..] {
+                results[*place] = Err(fault(ErrorCode::RequestTimedOut));
+            }
+        }
+        results
     }
 }
 

@@ -2,7 +2,7 @@
 //! file format.
 //!
 //! Both are sparse and hold nothing that the `.log` does not: an index that is
-//! missing or fails [`OffsetIndex::decode`] is rebuilt by scanning the segment, so
+//! missing or fails [`SparseIndex::decode`] is rebuilt by scanning the segment, so
 //! a file is never trusted for more than it can prove. `decode` accepts whole
 //! entries in strictly increasing order only; [`OffsetIndex::check_within`] then
 //! holds them against the segment. What a file can not prove is that an entry
@@ -10,33 +10,54 @@
 //!
 //! They do no I/O and are not shared between executors.
 
-/// Maps offsets to positions in the segment. An entry is the batch's **last**
-/// offset (i32, relative to the base offset) and the position of its start (i32).
+/// The entries of one index file in order, generic over what one says ([`OffsetIndex`],
+/// [`TimeIndex`]). Offsets are held relative to the segment's base offset, as on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OffsetIndex {
+pub struct SparseIndex<E> {
     base_offset: i64,
-    entries: Vec<OffsetEntry>,
+    entries: Vec<E>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct OffsetEntry {
-    relative: u32,
-    position: u32,
-}
+/// Maps offsets to positions in the segment. An entry is the batch's **last**
+/// offset (i32, relative to the base offset) and the position of its start (i32).
+pub type OffsetIndex = SparseIndex<OffsetEntry>;
 
 /// Maps timestamps to offsets. An entry is the largest timestamp so far (i64,
 /// milliseconds) and the last offset of the batch that brought it (i32, relative).
 /// Timestamps increase strictly.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TimeIndex {
-    base_offset: i64,
-    entries: Vec<TimeEntry>,
+pub type TimeIndex = SparseIndex<TimeEntry>;
+
+/// An entry of an [`OffsetIndex`], as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OffsetEntry {
+    relative: u32,
+    position: u32,
 }
 
+/// An entry of a [`TimeIndex`], as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct TimeEntry {
+pub struct TimeEntry {
     timestamp: i64,
     relative: u32,
+}
+
+/// What the two kinds of entries differ in.
+pub trait Entry: Copy {
+    /// Bytes in the file.
+    const BYTES: usize;
+    /// An entry with its offset made absolute.
+    type Absolute;
+
+    /// Its offset, less the segment's base offset.
+    fn relative(&self) -> u32;
+    /// It, in the segment with this base offset.
+    fn absolute(&self, base_offset: i64) -> Self::Absolute;
+    /// Whether it may stand behind `earlier`.
+    fn may_follow(&self, earlier: &Self) -> bool;
+    /// Appends its bytes.
+    fn encode(&self, out: &mut Vec<u8>);
+    /// Reads its bytes; none if a number is negative.
+    fn decode(raw: &[u8]) -> Option<Self>;
 }
 
 /// Why an index file is not used. The answer is always to rebuild it.
@@ -67,18 +88,99 @@ pub enum IndexError {
     BeyondSegment,
 }
 
-impl OffsetIndex {
+impl<E: Entry> SparseIndex<E> {
     /// The size of an entry in the file, in bytes.
-    pub const ENTRY_BYTES: usize = 8;
+    pub const ENTRY_BYTES: usize = E::BYTES;
 
     /// An empty index of the segment with this base offset.
-    pub fn new(base_offset: i64) -> OffsetIndex {
-        OffsetIndex {
+    pub fn new(base_offset: i64) -> Self {
+        Self {
             base_offset,
             entries: Vec::new(),
         }
     }
 
+    /// The greatest entry.
+    pub fn last(&self) -> Option<E::Absolute> {
+        self.entries.last().map(|e| e.absolute(self.base_offset))
+    }
+
+    /// All entries in order.
+    pub fn iter(&self) -> impl Iterator<Item = E::Absolute> + '_ {
+        self.entries.iter().map(|e| e.absolute(self.base_offset))
+    }
+
+    /// Drops the entries at or above `offset`.
+    pub fn truncate_to(&mut self, offset: i64) {
+        let keep = self
+            .entries
+            .partition_point(|e| self.base_offset + i64::from(e.relative()) < offset);
+        self.entries.truncate(keep);
+    }
+
+    /// The file's content.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.entries.len() * E::BYTES);
+        for entry in &self.entries {
+            entry.encode(&mut out);
+        }
+        out
+    }
+
+    /// Reads a file's content, and proves that it is whole entries in increasing order
+    /// (of timestamps, in a [`TimeIndex`], whose offsets do not decrease).
+    pub fn decode(base_offset: i64, bytes: &[u8]) -> Result<Self, IndexError> {
+        if !bytes.len().is_multiple_of(E::BYTES) {
+            return Err(IndexError::NotWholeEntries {
+                len: bytes.len(),
+                entry_bytes: E::BYTES,
+            });
+        }
+        let mut entries: Vec<E> = Vec::with_capacity(bytes.len() / E::BYTES);
+        for (entry, raw) in bytes.chunks_exact(E::BYTES).enumerate() {
+            let next = E::decode(raw).ok_or(IndexError::Negative { entry })?;
+            if entries.last().is_some_and(|last| !next.may_follow(last)) {
+                return Err(IndexError::NotIncreasing { entry });
+            }
+            entries.push(next);
+        }
+        // Offsets are added to the base when they are looked up; no log reaches the last
+        // of all.
+        let relative_max = entries.last().map_or(0, E::relative);
+        match base_offset.checked_add(i64::from(relative_max)) {
+            Some(_) => Ok(Self {
+                base_offset,
+                entries,
+            }),
+            None => Err(IndexError::BeyondSegment),
+        }
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True without entries.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The segment's base offset.
+    pub fn base_offset(&self) -> i64 {
+        self.base_offset
+    }
+
+    /// The greatest of the first entries for which `is_before` holds, of which none comes
+    /// after one for which it does not.
+    fn last_where(&self, is_before: impl FnMut(&E) -> bool) -> Option<E::Absolute> {
+        let after = self.entries.partition_point(is_before);
+        let entry = &self.entries[after.checked_sub(1)?];
+        Some(entry.absolute(self.base_offset))
+    }
+}
+
+impl OffsetIndex {
     /// Adds an entry: `last_offset` of a batch and the position of its start. The
     /// caller goes forward only; anything else is a broken invariant and panics.
     pub fn append(&mut self, last_offset: i64, position: u32) {
@@ -86,12 +188,11 @@ impl OffsetIndex {
             relative: relative(self.base_offset, last_offset),
             position,
         };
-        if let Some(last) = self.entries.last() {
-            assert!(
-                entry.relative > last.relative && entry.position > last.position,
-                "offset index goes backwards: {last:?} then {entry:?}"
-            );
-        }
+        let last = self.entries.last();
+        assert!(
+            last.is_none_or(|last| entry.may_follow(last)),
+            "offset index goes backwards: {last:?} then {entry:?}"
+        );
         assert!(
             position <= i32::MAX as u32,
             "position {position} is beyond i32"
@@ -102,62 +203,7 @@ impl OffsetIndex {
     /// The greatest entry whose offset is at or below `target`: (last offset of a
     /// batch, position of its start). `None`: scan from the segment's start.
     pub fn lookup(&self, target: i64) -> Option<(i64, u32)> {
-        let after = self
-            .entries
-            .partition_point(|e| self.base_offset + i64::from(e.relative) <= target);
-        after.checked_sub(1).map(|i| self.entry(i))
-    }
-
-    /// The entry before which no later one matters: the greatest one.
-    pub fn last(&self) -> Option<(i64, u32)> {
-        self.entries.len().checked_sub(1).map(|i| self.entry(i))
-    }
-
-    /// All entries in order: (last offset of a batch, position of its start).
-    pub fn iter(&self) -> impl Iterator<Item = (i64, u32)> + '_ {
-        (0..self.entries.len()).map(|i| self.entry(i))
-    }
-
-    /// Drops the entries at or above `offset`.
-    pub fn truncate_to(&mut self, offset: i64) {
-        let keep = self
-            .entries
-            .partition_point(|e| self.base_offset + i64::from(e.relative) < offset);
-        self.entries.truncate(keep);
-    }
-
-    /// The file's content.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.entries.len() * Self::ENTRY_BYTES);
-        for e in &self.entries {
-            out.extend_from_slice(&e.relative.to_be_bytes());
-            out.extend_from_slice(&e.position.to_be_bytes());
-        }
-        out
-    }
-
-    /// Reads a file's content, and proves that it is whole entries in strictly
-    /// increasing order.
-    pub fn decode(base_offset: i64, bytes: &[u8]) -> Result<OffsetIndex, IndexError> {
-        whole_entries(bytes, Self::ENTRY_BYTES)?;
-        let mut entries: Vec<OffsetEntry> = Vec::with_capacity(bytes.len() / Self::ENTRY_BYTES);
-        for (entry, raw) in bytes.chunks_exact(Self::ENTRY_BYTES).enumerate() {
-            let next = OffsetEntry {
-                relative: non_negative_i32(&raw[0..4]).ok_or(IndexError::Negative { entry })?,
-                position: non_negative_i32(&raw[4..8]).ok_or(IndexError::Negative { entry })?,
-            };
-            if let Some(last) = entries.last() {
-                if next.relative <= last.relative || next.position <= last.position {
-                    return Err(IndexError::NotIncreasing { entry });
-                }
-            }
-            entries.push(next);
-        }
-        no_overflow(base_offset, entries.last().map(|last| last.relative))?;
-        Ok(OffsetIndex {
-            base_offset,
-            entries,
-        })
+        self.last_where(|e| self.base_offset + i64::from(e.relative) <= target)
     }
 
     /// Holds the index against its segment of `log_len` bytes that ends (exclusively)
@@ -174,44 +220,13 @@ impl OffsetIndex {
         }
     }
 
-    /// The number of entries.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// True without entries.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// True if another entry would exceed `bytes_max` (`segment.index.bytes`).
-    pub fn is_full(&self, bytes_max: usize) -> bool {
-        self.entries.len() >= bytes_max / Self::ENTRY_BYTES
-    }
-
-    /// The segment's base offset.
-    pub fn base_offset(&self) -> i64 {
-        self.base_offset
-    }
-
-    fn entry(&self, i: usize) -> (i64, u32) {
-        let e = self.entries[i];
-        (self.base_offset + i64::from(e.relative), e.position)
+    /// True if one more than `entries` would exceed `bytes_max` (`segment.index.bytes`).
+    pub fn is_full(entries: usize, bytes_max: usize) -> bool {
+        entries >= bytes_max / Self::ENTRY_BYTES
     }
 }
 
 impl TimeIndex {
-    /// The size of an entry in the file, in bytes.
-    pub const ENTRY_BYTES: usize = 12;
-
-    /// An empty index of the segment with this base offset.
-    pub fn new(base_offset: i64) -> TimeIndex {
-        TimeIndex {
-            base_offset,
-            entries: Vec::new(),
-        }
-    }
-
     /// Adds an entry if `timestamp_max` is above the last entry's: the largest
     /// timestamp of the segment so far, and the last offset of the batch that brought
     /// it (or of any later batch). A negative timestamp (none) adds nothing. An
@@ -226,7 +241,7 @@ impl TimeIndex {
             relative: relative(self.base_offset, offset),
         };
         assert!(
-            last.is_none_or(|l| entry.relative >= l.relative),
+            last.is_none_or(|last| entry.may_follow(last)),
             "time index goes backwards: {last:?} then {entry:?}"
         );
         self.entries.push(entry);
@@ -237,64 +252,7 @@ impl TimeIndex {
     /// record up to and including that offset qualifies. `None`: scan from the
     /// segment's start.
     pub fn lookup(&self, target: i64) -> Option<(i64, i64)> {
-        let after = self.entries.partition_point(|e| e.timestamp < target);
-        after.checked_sub(1).map(|i| self.entry(i))
-    }
-
-    /// The last entry: (largest timestamp so far, offset).
-    pub fn last(&self) -> Option<(i64, i64)> {
-        self.entries.len().checked_sub(1).map(|i| self.entry(i))
-    }
-
-    /// All entries in order: (timestamp, offset).
-    pub fn iter(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
-        (0..self.entries.len()).map(|i| self.entry(i))
-    }
-
-    /// Drops the entries at or above `offset`.
-    pub fn truncate_to(&mut self, offset: i64) {
-        let keep = self
-            .entries
-            .partition_point(|e| self.base_offset + i64::from(e.relative) < offset);
-        self.entries.truncate(keep);
-    }
-
-    /// The file's content.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.entries.len() * Self::ENTRY_BYTES);
-        for e in &self.entries {
-            out.extend_from_slice(&e.timestamp.to_be_bytes());
-            out.extend_from_slice(&e.relative.to_be_bytes());
-        }
-        out
-    }
-
-    /// Reads a file's content, and proves that it is whole entries, timestamps
-    /// strictly increasing and offsets not decreasing.
-    pub fn decode(base_offset: i64, bytes: &[u8]) -> Result<TimeIndex, IndexError> {
-        whole_entries(bytes, Self::ENTRY_BYTES)?;
-        let mut entries: Vec<TimeEntry> = Vec::with_capacity(bytes.len() / Self::ENTRY_BYTES);
-        for (entry, raw) in bytes.chunks_exact(Self::ENTRY_BYTES).enumerate() {
-            let timestamp = raw[0..8].iter().fold(0u64, |n, b| n << 8 | u64::from(*b)) as i64;
-            if timestamp < 0 {
-                return Err(IndexError::Negative { entry });
-            }
-            let next = TimeEntry {
-                timestamp,
-                relative: non_negative_i32(&raw[8..12]).ok_or(IndexError::Negative { entry })?,
-            };
-            if let Some(last) = entries.last() {
-                if next.timestamp <= last.timestamp || next.relative < last.relative {
-                    return Err(IndexError::NotIncreasing { entry });
-                }
-            }
-            entries.push(next);
-        }
-        no_overflow(base_offset, entries.last().map(|last| last.relative))?;
-        Ok(TimeIndex {
-            base_offset,
-            entries,
-        })
+        self.last_where(|e| e.timestamp < target)
     }
 
     /// Holds the index against its segment that ends (exclusively) at `end_offset`.
@@ -305,30 +263,72 @@ impl TimeIndex {
         }
     }
 
-    /// The number of entries.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// True without entries.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// True if another entry, beside the one kept for the roll, would exceed
+    /// True if one more than `entries`, beside the one kept for the roll, would exceed
     /// `bytes_max` (`segment.index.bytes`).
-    pub fn is_full(&self, bytes_max: usize) -> bool {
-        self.entries.len() + 1 >= bytes_max / Self::ENTRY_BYTES
+    pub fn is_full(entries: usize, bytes_max: usize) -> bool {
+        entries + 1 >= bytes_max / Self::ENTRY_BYTES
+    }
+}
+
+/// Absolute: (last offset of a batch, position of its start).
+impl Entry for OffsetEntry {
+    const BYTES: usize = 8;
+    type Absolute = (i64, u32);
+
+    fn relative(&self) -> u32 {
+        self.relative
     }
 
-    /// The segment's base offset.
-    pub fn base_offset(&self) -> i64 {
-        self.base_offset
+    fn absolute(&self, base_offset: i64) -> (i64, u32) {
+        (base_offset + i64::from(self.relative), self.position)
     }
 
-    fn entry(&self, i: usize) -> (i64, i64) {
-        let e = self.entries[i];
-        (e.timestamp, self.base_offset + i64::from(e.relative))
+    fn may_follow(&self, earlier: &Self) -> bool {
+        self.relative > earlier.relative && self.position > earlier.position
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.relative.to_be_bytes());
+        out.extend_from_slice(&self.position.to_be_bytes());
+    }
+
+    fn decode(raw: &[u8]) -> Option<Self> {
+        Some(OffsetEntry {
+            relative: non_negative_i32(&raw[0..4])?,
+            position: non_negative_i32(&raw[4..8])?,
+        })
+    }
+}
+
+/// Absolute: (largest timestamp so far, offset).
+impl Entry for TimeEntry {
+    const BYTES: usize = 12;
+    type Absolute = (i64, i64);
+
+    fn relative(&self) -> u32 {
+        self.relative
+    }
+
+    fn absolute(&self, base_offset: i64) -> (i64, i64) {
+        (self.timestamp, base_offset + i64::from(self.relative))
+    }
+
+    fn may_follow(&self, earlier: &Self) -> bool {
+        self.timestamp > earlier.timestamp && self.relative >= earlier.relative
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.timestamp.to_be_bytes());
+        out.extend_from_slice(&self.relative.to_be_bytes());
+    }
+
+    fn decode(raw: &[u8]) -> Option<Self> {
+        let timestamp = raw[0..8].iter().fold(0u64, |n, b| n << 8 | u64::from(*b)) as i64;
+        let relative = non_negative_i32(&raw[8..12])?;
+        (timestamp >= 0).then_some(TimeEntry {
+            timestamp,
+            relative,
+        })
     }
 }
 
@@ -340,22 +340,6 @@ fn relative(base_offset: i64, offset: i64) -> u32 {
         "offset {offset} does not fit a segment with base offset {base_offset}"
     );
     relative as u32
-}
-
-/// Offsets are added to the base when they are looked up; no log reaches the last of all.
-fn no_overflow(base_offset: i64, relative_max: Option<u32>) -> Result<(), IndexError> {
-    let last = base_offset.checked_add(i64::from(relative_max.unwrap_or(0)));
-    last.map(|_| ()).ok_or(IndexError::BeyondSegment)
-}
-
-fn whole_entries(bytes: &[u8], entry_bytes: usize) -> Result<(), IndexError> {
-    match bytes.len() % entry_bytes {
-        0 => Ok(()),
-        _ => Err(IndexError::NotWholeEntries {
-            len: bytes.len(),
-            entry_bytes,
-        }),
-    }
 }
 
 fn non_negative_i32(raw: &[u8]) -> Option<u32> {
@@ -449,12 +433,11 @@ mod tests {
 
     #[test]
     fn an_index_is_full_at_its_bytes() {
-        let index = offset_index();
-        assert!(index.is_full(31) && !index.is_full(32));
-        let mut times = TimeIndex::new(0);
-        times.maybe_append(1, 1);
-        assert!(times.is_full(24), "one entry is kept for the roll");
-        assert!(!times.is_full(36));
+        let entries = offset_index().len();
+        assert_eq!(entries, 3);
+        assert!(OffsetIndex::is_full(entries, 31) && !OffsetIndex::is_full(entries, 32));
+        assert!(TimeIndex::is_full(1, 24), "one entry is kept for the roll");
+        assert!(!TimeIndex::is_full(1, 36));
     }
 
     #[test]

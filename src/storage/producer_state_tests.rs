@@ -174,8 +174,10 @@ fn given_many_made_up_ids_then_the_longest_inactive_are_forgotten_and_the_rest_a
 
 #[test]
 fn producers_expire_by_the_brokers_clock() {
-    let mut log = Log::default();
-    log.now_ms = 1_000;
+    let mut log = Log {
+        now_ms: 1_000,
+        ..Log::default()
+    };
     log.send(batch(1, 0, 0, 1));
     log.now_ms = 2_000;
     log.send(batch(2, 0, 0, 1));

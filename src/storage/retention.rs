@@ -9,7 +9,8 @@
 //!
 //! Why a crash at any point is safe: the owner records the new log start offset
 //! durably (`log-start-offset-checkpoint`) *before* it tells the log of it
-//! ([`Log::set_log_start`]), and only then are files removed. So a segment that is
+//! ([`Log::set_log_start`]), and only then are files removed. What the files alone can
+//! tell is made durable before the record ([`Log::settle_below`]). So a segment that is
 //! missing at the head is always explained by the record, and one that comes back (the
 //! renames are not synced) lies below it and is removed by the load (`load.rs`).
 //!
@@ -179,6 +180,17 @@ impl Log {
         Ok(expired)
     }
 
+    /// Seals the segments that lie wholly below `offset`, which is to be recorded as the
+    /// log start next. From then on a load removes them without reading them, so what
+    /// only they could tell (leader epochs, producers) must be durable elsewhere.
+    pub async fn settle_below(&self, offset: i64) -> Result<(), RetentionError> {
+        let below = self.0.complete_below(offset);
+        if below.iter().any(|s| s.phase() != SegmentPhase::Sealed) {
+            self.checkpoint().await?;
+        }
+        Ok(())
+    }
+
     /// Moves the log start offset up to `offset`, at most LEO; never down. The caller
     /// has recorded it durably. Readers below it are refused from now on; the files go
     /// with [`Log::remove_head`].
@@ -197,9 +209,7 @@ impl Log {
     /// error some may be gone; the rest goes next time.
     pub async fn remove_head(&self) -> Result<RemovedHead, RetentionError> {
         let log = &*self.0;
-        if log.head().iter().any(|s| s.phase() != SegmentPhase::Sealed) {
-            self.checkpoint().await?;
-        }
+        self.settle_below(self.log_start_offset()).await?;
         let _io = log.gate.enter().await.map_err(|_| closed("it is closed"))?;
         // No index and no snapshot of these segments is written meanwhile.
         let _side_files = log.side_files.acquire(1).await;
@@ -209,7 +219,7 @@ impl Log {
         let mut removed = RemovedHead::default();
         let mut renamed = Vec::new();
         let mut outcome = Ok(());
-        for segment in log.head() {
+        for segment in log.complete_below(self.log_start_offset()) {
             if segment.phase() != SegmentPhase::Sealed {
                 break;
             }
@@ -235,13 +245,11 @@ impl Log {
 }
 
 impl LogShared {
-    /// The segments that lie wholly below the log start offset. Never the active one.
-    fn head(&self) -> Vec<Rc<Segment>> {
+    /// The segments that lie wholly below `offset`. Never the active one.
+    fn complete_below(&self, offset: i64) -> Vec<Rc<Segment>> {
         let state = self.state.borrow();
         let complete = &state.segments[..state.segments.len() - 1];
-        let below = complete
-            .iter()
-            .take_while(|s| s.next_offset() <= state.log_start_offset);
+        let below = complete.iter().take_while(|s| s.next_offset() <= offset);
         below.cloned().collect()
     }
 

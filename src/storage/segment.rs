@@ -370,8 +370,8 @@ impl Extent {
             _ => now_ms.saturating_sub(clock.created_ms),
         };
         let index_bytes_max = config.index_bytes_max as usize;
-        let index_full = self.index_entries >= index_bytes_max / OffsetIndex::ENTRY_BYTES
-            || self.time_index_entries + 1 >= index_bytes_max / TimeIndex::ENTRY_BYTES;
+        let index_full = OffsetIndex::is_full(self.index_entries, index_bytes_max)
+            || TimeIndex::is_full(self.time_index_entries, index_bytes_max);
         !offset_fits || !size_fits || age_ms > config.segment_ms - clock.jitter_ms || index_full
     }
 

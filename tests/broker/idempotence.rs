@@ -415,6 +415,7 @@ fn given_a_hundred_thousand_forged_producer_ids_then_memory_is_bounded_and_who_i
         assert_eq!(end_offset(&c).await, end);
     });
     let grown = broker.resident_bytes().saturating_sub(before);
+    println!("memory grew by {grown} bytes");
     assert!(grown < GROWTH_MAX, "memory grew by {grown} bytes");
     broker.kill();
     let broker = launch.start();

@@ -7,13 +7,17 @@ mod files;
 
 mod bad_input;
 mod client;
+mod connections;
 mod describe;
+mod exhaustion;
 mod fetch_sessions;
 mod idempotence;
 mod lifecycle;
 mod offsets;
+mod raw;
 mod recovery;
 mod semantics;
+mod settings;
 mod validation;
 mod waiting;
 

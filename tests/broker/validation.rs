@@ -375,3 +375,59 @@ fn given_acks_0_then_each_kind_of_refusal_closes_the_connection() {
     });
     broker.stop();
 }
+
+/// Between the batches of a request the broker lets other work run; what comes later
+/// must still come later. Sequences tell: one batch out of order is refused.
+#[test]
+fn given_pipelined_requests_of_many_slow_batches_then_each_partition_keeps_their_order() {
+    const PARTITIONS: i32 = 8;
+    const REQUESTS: i32 = 24;
+    let dir = data_dir();
+    let broker = launch(dir.path()).shards(2).start();
+    let addr = broker.addr();
+    with(addr, move |c| async move {
+        let slow = [("compression.type", "gzip")];
+        for topic in ["a", "b"] {
+            create_topic(&c, topic, PARTITIONS, &slow).await;
+        }
+    });
+    let batch = |producer_id, sequence| {
+        let mut builder = BatchBuilder::new()
+            .producer(producer_id, 0, sequence)
+            .compression(Compression::Zstd);
+        for n in 0..10usize {
+            let value: Vec<u8> = (0..2000).map(|i| (i * (n + 3) % 253) as u8).collect();
+            builder.push(1_700_000_000_000, None, Some(&value));
+        }
+        builder.build()
+    };
+    let clients = ["a", "b"].map(|topic| {
+        std::thread::spawn(move || {
+            with(addr, move |c| async move {
+                let mut waits = Vec::new();
+                for n in 0..REQUESTS {
+                    let mut request = produce_request(topic, 0, -1, batch(77, n * 10));
+                    let parts = &mut request.topic_data[0].partition_data;
+                    for partition in 1..PARTITIONS {
+                        let mut part = parts[0].clone();
+                        part.index = partition;
+                        parts.push(part);
+                    }
+                    waits.push(c.start_as(&request, 12).await.expect("sent"));
+                }
+                for (n, wait) in waits.into_iter().enumerate() {
+                    let answer = wait.await.expect("an answer");
+                    for part in &answer.responses[0].partition_responses {
+                        let got = (part.error_code, part.base_offset);
+                        let message = &part.error_message;
+                        assert_eq!(got, (0, n as i64 * 10), "{topic} {n}: {message:?}");
+                    }
+                }
+            })
+        })
+    });
+    for client in clients {
+        client.join().expect("its requests were answered in order");
+    }
+    broker.stop();
+}

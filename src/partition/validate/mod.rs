@@ -10,8 +10,9 @@
 //!   byte for byte the same once decompressed. The same compression at another level is
 //!   left alone.
 //!
-//! Why a core is not held for long: this runs to its end before anything else on the
-//! core, because the order of calls is the order of offsets. So what a batch may cost
+//! Why a core is not held for long: a batch is validated to its end before anything else
+//! runs on the core, because the order of calls is the order of offsets (between the
+//! batches of a request others get their turn, see `shard/produce.rs`). So what a batch may cost
 //! is bounded: its records may decompress to 32 times `max.message.bytes` (at least
 //! 16 MiB, at most 100 MiB), which takes zstd and LZ4 some ms and gzip some tens of ms
 //! at the default; beyond that the batch is refused (MESSAGE_TOO_LARGE, on which Java's

@@ -9,7 +9,7 @@ mod channel;
 mod event;
 mod oneshot;
 #[cfg(test)]
-mod testing;
+pub(super) mod testing;
 
 pub use bounded::join_bounded;
 pub use budget::{Budget, Permit};

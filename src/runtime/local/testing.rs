@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// A future and its waker.
-pub(super) struct Probe<'a, T> {
+pub(in crate::runtime) struct Probe<'a, T> {
     future: Pin<Box<dyn Future<Output = T> + 'a>>,
     waker: Arc<Counter>,
 }
@@ -18,13 +18,13 @@ pub(super) struct Probe<'a, T> {
 type Log = Arc<Mutex<Vec<usize>>>;
 
 /// A waker that counts its calls.
-pub(super) struct Counter {
+pub(in crate::runtime) struct Counter {
     wakes: AtomicUsize,
     log: Option<(usize, Log)>,
 }
 
 /// The waker of a probe that is gone or has another now.
-pub(super) struct OldWaker(Arc<Counter>);
+pub(in crate::runtime) struct OldWaker(Arc<Counter>);
 
 impl<'a, T> Probe<'a, T> {
     pub fn new(future: impl Future<Output = T> + 'a) -> Probe<'a, T> {
@@ -103,7 +103,7 @@ impl Wake for Counter {
 
 /// A waker whose last reference drops `owned`, as the last waker of a task may drop
 /// the task.
-pub(super) fn owning_waker(owned: impl Any) -> Waker {
+pub(in crate::runtime) fn owning_waker(owned: impl Any) -> Waker {
     let key = OWNED.with_borrow_mut(|all| {
         let key = all.len();
         all.insert(key, Box::new(owned));

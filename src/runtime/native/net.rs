@@ -142,6 +142,12 @@ impl AtEnd for Listening {
     }
 }
 
+impl NativeAccepted {
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+}
+
 impl NativeConn {
     pub(super) async fn connect(rt: &NativeRt, addr: SocketAddr) -> Result<NativeConn, IoError> {
         let fail = |op: &'static str| move |e: io::Error| error(op, &addr, &e);

@@ -397,6 +397,16 @@ impl SimAccepted {
     }
 }
 
+impl SimAccepted {
+    pub fn peer_addr(&self) -> SocketAddr {
+        match &self.0 {
+            // The side that connected.
+            Some(link) => link.addrs[0],
+            None => unreachable!("an adopted connection is no longer here"),
+        }
+    }
+}
+
 impl Drop for SimAccepted {
     fn drop(&mut self) {
         if let Some(link) = self.0.take() {

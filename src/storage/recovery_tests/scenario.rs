@@ -71,6 +71,9 @@ struct Model {
     /// The log start that was acknowledged last, and one that may have been recorded.
     log_start: i64,
     log_start_perhaps: i64,
+    /// A truncation may leave no snapshot, and then the producers are found from what is
+    /// left of the log: this is where it began at the last truncation.
+    forgotten_below: i64,
     removing: bool,
     tally: Tally,
 }
@@ -425,7 +428,7 @@ async fn check_content(log: &Log, model: &Rc<RefCell<Model>>, bytes_max: usize) 
             .filter(|b| b.last_offset < end)
             .cloned()
             .collect();
-        producers::check(&log.producers(), &below)?;
+        producers::check(&log.producers(), &below, model.forgotten_below)?;
     }
     if start > 0 && log.read(start - 1, end, 1, true).await.is_ok() {
         return Err(format!("offset {} is read below the log start", start - 1));
@@ -564,7 +567,14 @@ async fn move_start(
             "the log would start at {target}, not {before} to {acked}"
         ));
     }
-    model.borrow_mut().log_start_perhaps = target;
+    let settled = log.settle_below(target).await;
+    settled.map_err(|e| e.to_string())?;
+    {
+        let mut model = model.borrow_mut();
+        // What is to go is sealed first, and that is a checkpoint.
+        model.acked = model.acked.max(log.flushed_offset().min(model.written));
+        model.log_start_perhaps = target;
+    }
     let entries = [(("topic".to_owned(), 0), target)].into();
     let written = data_dir.write_log_starts(&entries).await;
     written.map_err(|e| e.to_string())?;
@@ -604,6 +614,7 @@ async fn truncate(rt: &Rt, log: &Log, model: &Rc<RefCell<Model>>) -> Checked<()>
         model.floor = model.floor.min(end);
         model.recorded = None;
         model.checkpointed = None;
+        model.forgotten_below = log_start;
         end
     };
     let offset = {
@@ -619,7 +630,7 @@ async fn truncate(rt: &Rt, log: &Log, model: &Rc<RefCell<Model>>) -> Checked<()>
     model.batches.truncate(keep);
     model.epoch += 1;
     model.tally.cuts += 1;
-    producers::check(&log.producers(), &model.batches)?;
+    producers::check(&log.producers(), &model.batches, model.forgotten_below)?;
     match cut == end && log.end_offset() == end {
         true => Ok(()),
         false => Err(format!("cut at {cut}, expected {end}")),

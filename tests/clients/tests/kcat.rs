@@ -50,6 +50,25 @@ fn given_a_fresh_broker_when_kcat_produces_then_kcat_consumes() {
 }
 
 #[test]
+fn given_an_idempotent_producer_when_it_produces_then_each_line_is_there_once() {
+    let dir = data_dir();
+    let launch = launch(dir.path());
+    let mut all = String::new();
+    for round in 0..2 {
+        let broker = launch.start();
+        let line = |n| format!("{round}-{n}\n");
+        let input: String = (0..500).map(line).collect();
+        let args = ["-P", "-t", "idempotent", "-X", "enable.idempotence=true"];
+        let small = ["-X", "batch.num.messages=20", "-X", "linger.ms=1"];
+        kcat(&broker, &[&args[..], &small].concat(), &input);
+        all += &input;
+        let args = ["-C", "-t", "idempotent", "-o", "beginning", "-e", "-q"];
+        assert_eq!(kcat(&broker, &args, ""), all);
+        broker.stop();
+    }
+}
+
+#[test]
 fn given_each_codec_when_kcat_produces_then_kcat_consumes() {
     let dir = data_dir();
     let broker = launch(dir.path()).start();

@@ -1,0 +1,105 @@
+//! Appending to a log by direct I/O, and looking up in its indexes.
+
+use bytes::Bytes;
+use criterion::{BatchSize, Criterion, Throughput};
+use highwater::protocol::batch::BatchBuilder;
+use highwater::runtime::native;
+use highwater::storage::index::{OffsetIndex, TimeIndex};
+use highwater::storage::{Log, LogBatch, LogConfig, Storage, StorageLimits};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// A full segment of 1 GiB has an entry for each 4 KiB; the largest index has 10 MiB.
+pub fn index_lookup(c: &mut Criterion) {
+    let mut group = c.benchmark_group("index lookup");
+    group.measurement_time(Duration::from_secs(2));
+    for entries in [262_144u32, 1_310_720] {
+        let mut offsets = OffsetIndex::new(1 << 40);
+        let mut times = TimeIndex::new(1 << 40);
+        for i in 1..=entries {
+            offsets.append((1 << 40) + i64::from(i) * 10, i * 800);
+            times.maybe_append(
+                1_700_000_000_000 + i64::from(i),
+                (1 << 40) + i64::from(i) * 10,
+            );
+        }
+        // Far apart, so that the caches do not hold the way.
+        let mut n = 0u32;
+        let mut next = move || {
+            n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            i64::from(n % entries)
+        };
+        group.bench_function(format!("offset, {entries} entries"), |b| {
+            b.iter_batched(
+                &mut next,
+                |i| black_box(offsets.lookup((1 << 40) + i * 10 + 5)),
+                BatchSize::SmallInput,
+            )
+        });
+        group.bench_function(format!("time, {entries} entries"), |b| {
+            b.iter_batched(
+                &mut next,
+                |i| black_box(times.lookup(1_700_000_000_000 + i)),
+                BatchSize::SmallInput,
+            )
+        });
+    }
+    group.finish();
+}
+
+/// One write after the other, each of one batch, without a flush: the copy, the direct
+/// write and what becomes visible. In the directory of the build, whatever disk that is.
+pub fn append(c: &mut Criterion) {
+    let mut group = c.benchmark_group("append");
+    // What is appended stays on disk until a round ends.
+    group
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2));
+    for value_bytes in [1 << 10, 16 << 10, 256 << 10] {
+        let mut builder = BatchBuilder::new();
+        builder.push(1_700_000_000_000, None, Some(&vec![7; value_bytes]));
+        let bytes = builder.build();
+        group.throughput(Throughput::Bytes(bytes.len() as u64));
+        group.bench_function(format!("{} KiB", value_bytes >> 10), |b| {
+            b.iter_custom(|rounds| append_all(bytes.clone(), rounds))
+        });
+    }
+    group.finish();
+}
+
+fn append_all(bytes: Bytes, rounds: u64) -> Duration {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = dir.path().join("bench-0");
+    std::fs::create_dir(&path).expect("a directory");
+    native::run(move |rt| async move {
+        let limits = StorageLimits {
+            cache_bytes: 16 << 20,
+            cold_read_bytes: 4 << 20,
+            write_bytes: 8 << 20,
+            flushes_in_flight_max: 1,
+            open_segments_max: 4,
+        };
+        let storage = Storage::new(rt.clone(), limits);
+        let log = Log::create(&storage, rt.dir(path), LogConfig::default())
+            .await
+            .expect("a log");
+        let start = Instant::now();
+        for offset in 0..rounds as i64 {
+            let batch = LogBatch {
+                bytes: bytes.clone(),
+                base_offset: offset,
+                last_offset: offset,
+                leader_epoch: 0,
+                first_timestamp: 1_700_000_000_000,
+                max_timestamp: 1_700_000_000_000,
+                producer: None,
+            };
+            log.append(&[batch]).await.expect("appended");
+        }
+        let took = start.elapsed();
+        log.close().await.expect("closed");
+        took
+    })
+    .expect("an executor")
+}

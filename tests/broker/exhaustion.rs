@@ -1,0 +1,174 @@
+//! Case C18 (KAFKA-2878): peers that claim more memory than there is.
+
+use super::broker::Broker;
+use super::client::{batch_of, create_topic, fetch, produce_ok, with};
+use super::raw::{connect, is_closed, request, send};
+use super::{data_dir, launch};
+use highwater::protocol::messages::*;
+use highwater::protocol::{ApiKey, Message};
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+fn others_are_served(broker: &Broker) {
+    with(broker.addr(), move |c| async move {
+        let offset = produce_ok(&c, "t", 0, batch_of("served")).await;
+        let read = fetch(&c, "t", 0, offset, 100, 1000).await;
+        assert_eq!((read.error_code, read.high_watermark), (0, offset + 1));
+    });
+}
+
+/// A request of each version whose first array claims 2^31-1 elements. `empty` and `one`
+/// differ only in that array.
+fn claims<M: Message>(out: &mut Vec<(ApiKey, i16, Vec<u8>)>, empty: M, one: M) {
+    for version in M::KEY.decoded_versions() {
+        let (mut bytes, other) = (request(1, version, &empty), request(1, version, &one));
+        // Behind the length of the frame, which differs too.
+        let differs = (4..).find(|i| bytes[*i] != other[*i]).expect("the array");
+        if version >= M::KEY.flexible_from() {
+            // Compact: one more than the count, as an unsigned varint.
+            bytes.truncate(differs);
+            bytes.extend([0x80, 0x80, 0x80, 0x80, 0x08]);
+        } else {
+            bytes.truncate(differs - 3);
+            bytes.extend(i32::MAX.to_be_bytes());
+        }
+        bytes.extend([0; 64]);
+        let length = (bytes.len() - 4) as i32;
+        bytes[..4].copy_from_slice(&length.to_be_bytes());
+        out.push((M::KEY, version, bytes));
+    }
+}
+
+/// Every API that has an array. Those that are not served are closed for that.
+fn all_claims() -> Vec<(ApiKey, i16, Vec<u8>)> {
+    let mut out = Vec::new();
+    macro_rules! claims {
+        ($($request:ident.$array:ident;)*) => {$({
+            let empty = $request { $array: Vec::new(), ..Default::default() };
+            let one = $request { $array: vec![Default::default()], ..Default::default() };
+            claims(&mut out, empty, one);
+        })*};
+    }
+    claims! {
+        ProduceRequest.topic_data;
+        FetchRequest.topics;
+        ListOffsetsRequest.topics;
+        CreateTopicsRequest.topics;
+        DeleteRecordsRequest.topics;
+        OffsetForLeaderEpochRequest.topics;
+        DescribeConfigsRequest.resources;
+        AlterConfigsRequest.resources;
+        CreatePartitionsRequest.topics;
+        IncrementalAlterConfigsRequest.resources;
+        DescribeProducersRequest.topics;
+        DescribeTopicPartitionsRequest.topics;
+    }
+    let metadata = |topics| MetadataRequest {
+        topics: Some(topics),
+        ..Default::default()
+    };
+    let topic = MetadataRequestTopic::default();
+    claims(&mut out, metadata(vec![]), metadata(vec![topic]));
+    out
+}
+
+#[test]
+fn c18_given_arrays_that_claim_everything_then_the_connection_closes_and_no_memory_is_taken() {
+    let dir = data_dir();
+    let broker = launch(dir.path())
+        .set("request.memory.bytes=67108864")
+        .start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "t", 1, &[]).await;
+    });
+    let before = broker.resident_bytes();
+    let claims = all_claims();
+    assert!(claims.len() > 60);
+    for (key, version, frame) in claims {
+        let mut socket = connect(&broker);
+        assert!(send(&mut socket, &frame));
+        assert!(is_closed(&mut socket), "{key:?} version {version}");
+    }
+    // DeleteTopics has two lists, of which each version has one.
+    for (version, list) in [
+        (1, &[0x7f, 0xff, 0xff, 0xff][..]),
+        (6, &[0x80, 0x80, 0x80, 0x80, 8]),
+    ] {
+        let header: &[u8] = if version == 1 { &[] } else { &[0] };
+        let body = [
+            &[0, 20, 0, version, 0, 0, 0, 1, 0xff, 0xff],
+            header,
+            list,
+            &[0; 64],
+        ]
+        .concat();
+        let mut socket = connect(&broker);
+        let length = (body.len() as i32).to_be_bytes();
+        assert!(send(&mut socket, &[&length, &body[..]].concat()));
+        assert!(is_closed(&mut socket), "DeleteTopics version {version}");
+    }
+    for length in [-1, i32::MIN, i32::MAX] {
+        let mut socket = connect(&broker);
+        assert!(send(&mut socket, &length.to_be_bytes()));
+        assert!(is_closed(&mut socket), "a frame of {length} bytes");
+    }
+    others_are_served(&broker);
+    let grown = broker.resident_bytes().saturating_sub(before);
+    assert!(grown < 16 << 20, "{grown} bytes for claims");
+    broker.stop();
+}
+
+#[test]
+fn c18_given_200_slow_frames_of_100_mb_then_memory_is_bounded_and_others_are_served() {
+    // The least with which a frame of 100 MB is accepted: an eighth of it.
+    const BUDGET: u64 = 800 << 20;
+    const BASE: u64 = 64 << 20;
+    const FRAME: usize = 100 << 20;
+    const SENT_MAX: usize = 16 << 20;
+    let dir = data_dir();
+    let broker = launch(dir.path())
+        .shards(1)
+        .set(format!("request.memory.bytes={BUDGET}"))
+        .start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "t", 1, &[]).await;
+    });
+    let before = broker.resident_bytes();
+    let mut slow: Vec<(TcpStream, usize)> = (0..200)
+        .map(|_| {
+            let mut socket = connect(&broker);
+            assert!(send(&mut socket, &(FRAME as i32).to_be_bytes()));
+            socket.set_nonblocking(true).expect("it can be set");
+            (socket, 0)
+        })
+        .collect();
+    let piece = vec![0; 256 * 1024];
+    // Rounds until nobody's bytes are taken any more.
+    let mut rested = 0;
+    while rested < 20 {
+        let mut moved = false;
+        for (socket, sent) in slow.iter_mut().filter(|(_, sent)| *sent < SENT_MAX) {
+            match socket.write(&piece) {
+                Ok(written) => {
+                    *sent += written;
+                    moved = true;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => panic!("a frame of 100 MB is not refused: {error}"),
+            }
+        }
+        rested = if moved { 0 } else { rested + 1 };
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    others_are_served(&broker);
+    let grown = broker.resident_bytes().saturating_sub(before);
+    assert!(grown < BUDGET + BASE, "{grown} bytes for slow frames");
+    // Seven fit the budget; their bytes were all taken, and of no other.
+    let whole = slow.iter().filter(|(_, sent)| *sent >= SENT_MAX).count();
+    assert!((5..=8).contains(&whole), "{whole} frames were being read");
+    assert!(grown < 8 * SENT_MAX as u64 + BASE, "{grown} bytes");
+    drop(slow);
+    others_are_served(&broker);
+    broker.stop();
+}
