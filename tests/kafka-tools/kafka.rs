@@ -76,9 +76,7 @@ pub fn produce(addr: SocketAddr, topic: &str, records: usize, settings: &[&str])
     let mut arguments = vec!["--topic", topic, "--num-records", &count];
     arguments.extend(["--record-size", "100", "--throughput", "-1"]);
     arguments.extend(["--command-property", &bootstrap]);
-    for setting in settings {
-        arguments.extend(["--command-property", setting]);
-    }
+    arguments.extend(settings);
     let said = run("org.apache.kafka.tools.ProducerPerformance", &arguments);
     assert!(said.contains(&format!("{count} records sent")), "{said}");
 }
