@@ -7,6 +7,7 @@ use super::waiters::ProduceDone;
 use super::Partition;
 use crate::config::FlushOnAck;
 use crate::protocol::ErrorCode;
+use crate::runtime::local::Permit;
 use bytes::Bytes;
 use std::any::Any;
 
@@ -91,7 +92,8 @@ impl Partition {
             inner.check_in_sync()?;
         }
         let rules = Rules::of(&inner.config.borrow(), now_ms);
-        inner.check_queue_room(records.len())?;
+        let received_bytes = records.len();
+        inner.check_queue_room(received_bytes)?;
         let batch = validate::producer_batch(records, &rules)?;
         let producer = batch.producer();
         if let Some(producer) = &producer {
@@ -99,8 +101,10 @@ impl Partition {
                 return Ok(inner.ticket_of(&original, acks));
             }
         }
-        // In another compression it may be larger.
-        inner.check_queue_room(batch.size_bytes())?;
+        let keep = match batch.size_bytes().saturating_sub(received_bytes) {
+            0 => keep,
+            grown_bytes => Some(Box::new((keep, inner.reserve_growth(grown_bytes)?)) as _),
+        };
 
         let base_offset = inner.next_offset.get();
         let end = base_offset
@@ -142,6 +146,23 @@ impl Inner {
             (Acks::Leader | Acks::None, _) => (&self.written, replica.end_offset()),
         };
         waiters.add_unless(reached, end)
+    }
+
+    /// Memory by which a batch is larger in the topic's compression than it came, until
+    /// it is written.
+    fn reserve_growth(&self, grown_bytes: usize) -> Result<Permit, ProduceError> {
+        let budget = self.storage.grown();
+        // A batch beyond the whole budget takes all of it.
+        let amount = (grown_bytes as u64).min(budget.total());
+        budget.try_acquire(amount).ok_or_else(|| {
+            ProduceError::new(
+                ErrorCode::RequestTimedOut,
+                format!(
+                    "batches that wait to be written have grown by {} bytes in the compression that their topics ask for (compression.type), which is the limit; try again",
+                    budget.total() - budget.available()
+                ),
+            )
+        })
     }
 
     fn check_writable(&self) -> Result<(), ProduceError> {

@@ -40,6 +40,7 @@ pub(super) struct StorageShared {
     pub(super) limits: StorageLimits,
     pub(super) cache: Cache,
     pub(super) cold_reads: Budget,
+    grown: Budget,
     pub(super) flusher: Flusher,
     pub(super) open_segments: OpenSegments,
     pub(super) counters: Rc<Counters>,
@@ -226,6 +227,7 @@ impl Storage {
         Storage(Rc::new(StorageShared {
             cache: Cache::new(limits.cache_bytes),
             cold_reads: Budget::new(limits.cold_read_bytes),
+            grown: Budget::new(limits.write_bytes),
             flusher: Flusher::new(rt.clone(), limits.flushes_in_flight_max),
             open_segments: OpenSegments::new(limits.open_segments_max),
             counters: Rc::default(),
@@ -243,6 +245,12 @@ impl Storage {
     /// The runtime of the shard.
     pub fn rt(&self) -> &Rt {
         &self.0.rt
+    }
+
+    /// Bytes by which batches that wait to be written exceed what was received: no
+    /// request's memory accounts for them. As much again as writes in flight.
+    pub fn grown(&self) -> &Budget {
+        &self.0.grown
     }
 
     /// The limits in force.

@@ -1,6 +1,7 @@
 //! What is refused before it is queued, and with which error.
 
 use super::*;
+use crate::config::TopicCompression;
 use crate::protocol::batch::{Compression, TimestampType};
 
 /// Where the fields of a batch are, in bytes.
@@ -205,5 +206,44 @@ fn a_wrong_largest_timestamp_is_corrected() {
         let outcome = partition.fetch(fetch_from(0)).await.expect("a fetch");
         let stored = outcome.slices.concat();
         assert_eq!(stored[at::MAGIC..], good[at::MAGIC..]);
+    });
+}
+
+/// What a batch is larger than it came is in no request's memory.
+#[test]
+fn batches_that_grow_are_bounded_until_they_are_written() {
+    let bed = Bed::new(1);
+    let partition = bed.create(TopicConfig {
+        compression: TopicCompression::Uncompressed,
+        ..config(FlushOnAck::All)
+    });
+    let mut small = BatchBuilder::new().compression(Compression::Zstd);
+    small.push(NOW_MS, None, Some(&vec![0; 1_000_000]));
+    let small = small.build();
+    assert!(small.len() < 1_000);
+    // Nothing is written meanwhile: the executor does not run.
+    let mut tickets = Vec::new();
+    let error = loop {
+        match partition.produce(small.clone(), Acks::All, NOW_MS, None) {
+            Ok(ticket) => tickets.push(ticket),
+            Err(error) => break error,
+        }
+        assert!(tickets.len() < 100, "no bound");
+    };
+    assert_eq!(error.code, ErrorCode::RequestTimedOut);
+    assert!(error.message.contains("compression.type"), "{error}");
+    assert_eq!(tickets.len(), 8, "of 8 MiB");
+    assert_eq!(
+        partition.numbers().next_offset,
+        8,
+        "the refused one took no offset"
+    );
+    bed.run(async {
+        for ticket in tickets {
+            ticket.done.await.expect("written");
+        }
+        let next = produce(&partition, small.clone(), Acks::All);
+        assert_eq!(next.base_offset, 8);
+        next.done.await.expect("there is room again");
     });
 }

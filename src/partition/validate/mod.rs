@@ -12,14 +12,14 @@
 //!
 //! Why a core is not held for long: a batch is validated to its end before anything else
 //! runs on the core, because the order of calls is the order of offsets (between the
-//! batches of a request others get their turn, see `shard/produce.rs`). So what a batch may cost
-//! is bounded: its records may decompress to 32 times `max.message.bytes` (at least
-//! 16 MiB, at most 100 MiB), which takes zstd and LZ4 some ms and gzip some tens of ms
-//! at the default; beyond that the batch is refused (MESSAGE_TOO_LARGE, on which Java's
-//! producer splits it). Compressing again takes what the level takes, of at most that
-//! many bytes, and stops once the result exceeds `max.message.bytes`: the highest levels
-//! of zstd, at a few MB/s, are for topics with small batches. Memory is bounded by a
-//! piece of the records and by the new batch.
+//! batches of a request others get their turn, see `shard/produce.rs`). So what a batch
+//! may cost is bounded: its records may decompress to 32 times `max.message.bytes` (at
+//! least 16 MiB, at most 100 MiB; `benches/core` measures how long that takes); beyond
+//! that the batch is refused (MESSAGE_TOO_LARGE, on which Java's producer splits it).
+//! Compressing again takes what the level takes, of at most that many bytes, and stops
+//! once the result exceeds `max.message.bytes`: the highest levels of zstd are for topics
+//! with small batches. Memory is bounded by a piece of the records and by the new batch,
+//! and what waits to be written larger than it came by a budget of the shard.
 //!
 //! What it is not: it assigns no offsets and knows no state of the partition. The
 //! sequence of an idempotent producer's batch is held against what the partition knows
