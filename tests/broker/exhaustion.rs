@@ -80,7 +80,7 @@ fn c18_given_arrays_that_claim_everything_then_the_connection_closes_and_no_memo
         .set("request.memory.bytes=67108864")
         .start();
     with(broker.addr(), move |c| async move {
-        create_topic(&c, "t", 1, &[]).await;
+        create_topic(&c, "t", 1, &[("retention.ms", "-1")]).await;
     });
     let before = broker.resident_bytes();
     let claims = all_claims();
@@ -132,7 +132,7 @@ fn c18_given_200_slow_frames_of_100_mb_then_memory_is_bounded_and_others_are_ser
         .set(format!("request.memory.bytes={BUDGET}"))
         .start();
     with(broker.addr(), move |c| async move {
-        create_topic(&c, "t", 1, &[]).await;
+        create_topic(&c, "t", 1, &[("retention.ms", "-1")]).await;
     });
     let before = broker.resident_bytes();
     let mut slow: Vec<(TcpStream, usize)> = (0..200)
