@@ -380,7 +380,7 @@ fn given_a_hundred_thousand_forged_producer_ids_then_memory_is_bounded_and_who_i
     /// What a partition remembers at most.
     const KNOWN_MAX: usize = 12_500;
     /// Two states of the partition, the batches themselves, and what the allocator keeps.
-    const GROWTH_MAX: u64 = 64 << 20;
+    const GROWTH_MAX: u64 = 32 << 20;
     let dir = data_dir();
     let launch = launch(dir.path())
         .set("cache.bytes=1048576")
