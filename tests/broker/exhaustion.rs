@@ -45,9 +45,9 @@ fn all_claims() -> Vec<(ApiKey, i16, Vec<u8>)> {
     let mut out = Vec::new();
     macro_rules! claims {
         ($($request:ident.$array:ident;)*) => {$({
-            let empty = $request { $array: Vec::new(), ..Default::default() };
-            let one = $request { $array: vec![Default::default()], ..Default::default() };
-            claims(&mut out, empty, one);
+            let mut one = $request::default();
+            one.$array.push(Default::default());
+            claims(&mut out, $request::default(), one);
         })*};
     }
     claims! {
