@@ -13,7 +13,9 @@
 
 mod connections;
 mod floor;
+mod instructions;
 mod latency;
+mod payload;
 mod process;
 mod report;
 mod restart;
@@ -49,6 +51,8 @@ enum Command {
     Connections(connections::ConnectionsArgs),
     /// How long a broker with many partitions takes to start, cleanly stopped and killed.
     Restart(restart::RestartArgs),
+    /// Work for valgrind to count, see scripts/instructions.
+    Instructions(instructions::InstructionsArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -57,5 +61,6 @@ fn main() -> anyhow::Result<()> {
         Command::Throughput(args) => throughput::run(&args),
         Command::Connections(args) => connections::run(&args),
         Command::Restart(args) => restart::run(&args),
+        Command::Instructions(args) => instructions::run(&args),
     }
 }

@@ -3,10 +3,11 @@
 //! Batches are built and compressed before the clock starts, so that no codec of the client's is measured. Each
 //! request carries one batch to one partition; the partitions take turns. Fetches ask for all partitions at once.
 
+use crate::payload::{Codec, Random, RECORD_BYTES};
 use crate::report;
 use crate::wire;
 use anyhow::{bail, Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use highwater::protocol::batch::{BatchBuilder, Batches, Compression};
 use highwater::protocol::messages::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse,
@@ -52,22 +53,8 @@ pub struct ThroughputArgs {
     topic_configs: Vec<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Codec {
-    None,
-    Gzip,
-    Snappy,
-    Lz4,
-    Zstd,
-    /// Each of them.
-    All,
-}
-
-const RECORD_BYTES: usize = 1024;
 /// Batches that take turns, so that a broker sees different bytes.
 const DISTINCT_BATCHES: u64 = 8;
-/// Bytes that are either random or text.
-const CELL_BYTES: usize = 16;
 
 pub fn run(args: &ThroughputArgs) -> Result<()> {
     if args.acks == 0 {
@@ -102,7 +89,7 @@ pub fn run(args: &ThroughputArgs) -> Result<()> {
         ],
     );
     for partitions in &args.partitions {
-        for (codec, name) in codecs(&args.codec) {
+        for (codec, name) in Codec::expand(&args.codec) {
             let topic = format!("perf-throughput-{}-{partitions}-{name}", std::process::id());
             wire::create_topic(&args.broker, &topic, *partitions, &configs)?;
             let measured = Cell {
@@ -123,19 +110,6 @@ pub fn run(args: &ThroughputArgs) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn codecs(wanted: &[Codec]) -> impl Iterator<Item = (Compression, &'static str)> + '_ {
-    let all = [
-        (Codec::None, Compression::None, "none"),
-        (Codec::Gzip, Compression::Gzip, "gzip"),
-        (Codec::Snappy, Compression::Snappy, "snappy"),
-        (Codec::Lz4, Compression::Lz4, "lz4"),
-        (Codec::Zstd, Compression::Zstd, "zstd"),
-    ];
-    all.into_iter()
-        .filter(|(codec, _, _)| wanted.contains(codec) || wanted.contains(&Codec::All))
-        .map(|(_, compression, name)| (compression, name))
 }
 
 /// Bytes, and how long they took.
@@ -317,34 +291,5 @@ impl Moved {
             }
         }
         Ok(())
-    }
-}
-
-/// splitmix64: the same bytes in each run.
-struct Random(u64);
-
-impl Random {
-    /// A record's value: cells of random bytes among cells of text.
-    fn value(&mut self, random_part: f64) -> Vec<u8> {
-        const TEXT: &[u8; CELL_BYTES] = b"{\"field\":\"value\"";
-        let mut value = Vec::with_capacity(RECORD_BYTES);
-        while value.len() < RECORD_BYTES {
-            let draw = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-            if draw < random_part {
-                value.extend(self.next().to_be_bytes());
-                value.extend(self.next().to_be_bytes());
-            } else {
-                value.extend(TEXT);
-            }
-        }
-        value
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }

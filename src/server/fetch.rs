@@ -13,7 +13,7 @@ use crate::protocol::messages::{
     EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData,
 };
 use crate::protocol::{ErrorCode, Records};
-use crate::runtime::local::{oneshot, OneshotReceiver, OneshotSender};
+use crate::runtime::local::{oneshot, OneshotReceiver, OneshotSender, Permit};
 use crate::shard::{FetchPart, FetchPlan, Hurry, Shard};
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -85,6 +85,16 @@ pub(super) async fn run(
         // As in Kafka: no partition is answered, and there is no session.
         Err(code) => return asked.answer_or_close(&failed(code)),
     };
+    let listed = match &context {
+        FetchContext::Incremental { session, .. } => listed(&shard, session.borrow().list.len()),
+        FetchContext::Sessionless(_) | FetchContext::Full(_) => Some(None),
+    };
+    let Some(_listed) = listed else {
+        // Without the session the client names all of its partitions, and the frame's
+        // memory stands for them.
+        sessions.borrow_mut().remove(request.session_id);
+        return asked.answer_or_close(&failed(ErrorCode::FetchSessionIdNotFound));
+    };
     let (parts, places) = context.with_list(|list| plan_of(&Topics::now(&shard), list));
     let bytes_max = clamp(request.max_bytes).min(shard.config().fetch_max_bytes as usize);
     // A connection that waits looks idle to the network between, too.
@@ -144,6 +154,16 @@ pub(super) async fn run(
     let unsent = answer.chunks.iter().map(Bytes::len).sum();
     answer.unsent = Some(turn.backlog.add(unsent));
     Some(answer)
+}
+
+/// Memory for the lists of an incremental fetch, whose frame does not stand for them. A
+/// few partitions need none, and `None`: there is no memory.
+fn listed(shard: &Shard, partitions: usize) -> Option<Option<Permit>> {
+    if partitions <= LISTED_FREELY {
+        return Some(None);
+    }
+    let permit = shard.memory().try_decoded(partitions * LISTED_BYTES)?;
+    Some(Some(permit))
 }
 
 fn reader_of(request: &FetchRequest) -> Result<Reader, ErrorCode> {
@@ -356,6 +376,10 @@ fn clamp(bytes: i32) -> usize {
     bytes.max(0) as usize
 }
 
+/// Partitions that an incremental fetch may read without counting their memory.
+const LISTED_FREELY: usize = 64;
+/// About what a partition takes as it is read, found and answered.
+const LISTED_BYTES: usize = 600;
 /// How often a fetch holds its list of partitions at most, in the sizes of the decoded
 /// request: as named, as read, as found, as answered.
 pub(super) const LISTS: u64 = 4;

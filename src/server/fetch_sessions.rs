@@ -156,7 +156,7 @@ impl FetchSessions {
         random: impl FnMut() -> u64,
     ) -> i32 {
         let (partitions, bytes) = (list.len(), list.bytes());
-        if partitions == 0 || self.limits.sessions_max == 0 || bytes > self.limits.bytes_max {
+        if self.limits.sessions_max == 0 || bytes > self.limits.bytes_max {
             return 0;
         }
         while self.by_id.len() >= self.limits.sessions_max
@@ -207,7 +207,8 @@ impl FetchSessions {
         self.bytes += session.counted.1;
     }
 
-    fn remove(&mut self, id: i32) {
+    /// Closes a session, if there is one of this id.
+    pub fn remove(&mut self, id: i32) {
         if let Some(session) = self.by_id.remove(&id) {
             let session = session.borrow();
             self.by_last_use.remove(&(session.last_used, id));

@@ -158,6 +158,15 @@ fn given_a_session_that_forgets_everything_then_it_is_closed() {
 }
 
 #[test]
+fn given_a_session_of_nothing_then_partitions_can_join_it() {
+    let mut all = sessions(10, 1 << 20);
+    let id = make(&mut all, Mono(1), &[]);
+    assert_ne!(id, 0);
+    let context = all.begin(Mono(1), true, &request(id, 1, &[(1, 0, 5)]));
+    assert_eq!(reads(&context.expect("epoch 1")), [(1, 0, 5)]);
+}
+
+#[test]
 fn given_the_last_epoch_then_the_next_is_1() {
     let mut all = sessions(10, 1 << 20);
     let id = make(&mut all, Mono(1), &[(1, 0, 5)]);
@@ -206,9 +215,8 @@ fn given_no_room_then_a_session_is_made_only_if_an_old_one_gives_way() {
 }
 
 #[test]
-fn given_no_slots_or_nothing_to_remember_then_there_is_no_session() {
+fn given_no_slots_or_no_memory_then_there_is_no_session() {
     assert_eq!(make(&mut sessions(0, 1 << 20), Mono(1), &[(1, 0, 0)]), 0);
-    assert_eq!(make(&mut sessions(5, 1 << 20), Mono(1), &[]), 0);
     assert_eq!(make(&mut sessions(5, 200), Mono(1), &[(1, 0, 0)]), 0);
 }
 

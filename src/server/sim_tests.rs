@@ -339,7 +339,7 @@ impl Story {
             let mut found = BTreeMap::new();
             let mut next = 0;
             loop {
-                let Ok(answer) = fetch(&connection, &[(partition, next)], 0).await else {
+                let Ok(answer) = fetch(&connection, None, &[(partition, next)], 0).await else {
                     // The power was cut meanwhile.
                     return;
                 };
@@ -447,13 +447,14 @@ async fn produce(
     }
 }
 
-/// Follows all partitions with long polls until an error.
+/// Follows all partitions with the long polls of a fetch session until an error.
 async fn consume(rt: &Rt, addr: SocketAddr, known: &Known) -> Result<(), ClientError> {
     let connection = connect(rt, addr).await?;
     let mut next: Vec<(i32, i64)> = (0..PARTITIONS).map(|p| (p, 0)).collect();
     let mut bounds = vec![0; PARTITIONS as usize];
+    let mut session = Session::default();
     loop {
-        let answers = fetch(&connection, &next, 500).await?;
+        let answers = fetch(&connection, Some(&mut session), &next, 500).await?;
         for (answer, records) in answers {
             let partition = answer.partition_index;
             if answer.error_code != 0 {
@@ -556,19 +557,50 @@ async fn churn(rt: &Rt, addr: SocketAddr, known: &Known) -> Result<(), ClientErr
 
 type Found = (PartitionData, Vec<(i64, String)>);
 
+/// A client's side of a fetch session.
+#[derive(Default)]
+struct Session {
+    id: i32,
+    epoch: i32,
+    /// What the broker was told: partitions and offsets.
+    told: Vec<(i32, i64)>,
+}
+
+impl Session {
+    /// What the broker has to be told.
+    fn changes(&mut self, from: &[(i32, i64)]) -> Vec<(i32, i64)> {
+        let changed = |place: &&(i32, i64)| !self.told.contains(place);
+        let changes = from.iter().filter(changed).copied().collect();
+        self.told = from.to_vec();
+        changes
+    }
+
+    fn answered(&mut self, id: i32) {
+        assert!(id != 0 && (self.id == 0 || self.id == id), "one session");
+        self.id = id;
+        self.epoch += 1;
+    }
+}
+
 async fn fetch(
     connection: &BrokerConnection,
+    mut session: Option<&mut Session>,
     from: &[(i32, i64)],
     max_wait_ms: i32,
 ) -> Result<Vec<Found>, ClientError> {
+    let (id, epoch, named) = match &mut session {
+        Some(session) => (session.id, session.epoch, session.changes(from)),
+        None => (0, -1, from.to_vec()),
+    };
     let request = FetchRequest {
         max_wait_ms,
         min_bytes: 1,
         max_bytes: 2_000,
-        session_epoch: -1,
+        session_id: id,
+        session_epoch: epoch,
         topics: vec![FetchTopic {
             topic: Str::from(TOPIC),
-            partitions: from
+            partitions: named
                 .iter()
                 .map(|(partition, offset)| FetchPartition {
                     partition: *partition,
@@ -581,9 +613,13 @@ async fn fetch(
         }],
         ..Default::default()
     };
-    let mut response = connection.start_as(&request, 12).await?.await?;
+    let response = connection.start_as(&request, 12).await?.await?;
     assert_eq!(response.error_code, 0);
-    let partitions = response.responses.remove(0).partitions;
+    if let Some(session) = session {
+        session.answered(response.session_id);
+    }
+    let topics = response.responses.into_iter();
+    let partitions = topics.flat_map(|topic| topic.partitions);
     let found = |answer: PartitionData| {
         let bytes: Bytes = answer
             .records
@@ -610,7 +646,7 @@ async fn fetch(
         }
         (answer, records)
     };
-    Ok(partitions.into_iter().map(found).collect())
+    Ok(partitions.map(found).collect())
 }
 
 /// The answer of a disk whose power is being cut.

@@ -11,21 +11,13 @@ impl Shard {
         &self,
         parts: Vec<EpochEndPart>,
     ) -> Vec<Result<Option<EpochEnd>, ErrorCode>> {
-        let mut all = vec![Err(ErrorCode::UnknownServerError); parts.len()];
-        for (owner, places, parts) in self.by_owner(parts, |part| part.key) {
-            let results = if owner == self.0.me {
-                self.epoch_ends_here(&parts)
-            } else {
-                match self.call(owner, Request::EpochEnds(parts)).await {
-                    Ok(Reply::EpochEnds(results)) => results,
-                    Ok(_) | Err(_) => vec![Err(ErrorCode::NotLeaderOrFollower); places.len()],
-                }
-            };
-            for (place, result) in places.into_iter().zip(results) {
-                all[place] = result;
-            }
-        }
-        all
+        let answer = |reply| match reply {
+            Reply::EpochEnds(results) => Some(results),
+            _ => None,
+        };
+        let here = async |parts: Vec<EpochEndPart>| self.epoch_ends_here(&parts);
+        self.ask_each_owner(parts, |part| part.key, here, Request::EpochEnds, answer)
+            .await
     }
 
     pub(super) fn epoch_ends_here(

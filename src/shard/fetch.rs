@@ -8,7 +8,7 @@
 //! too little is there, no record is touched, however often a bound moves.
 
 use super::messages::{FetchOrder, FetchPart, FetchedParts, Reply, Request};
-use super::produce::Groups;
+use super::owners::Groups;
 use super::Shard;
 use crate::partition::{FetchOutcome, FetchSpec, Reader};
 use crate::protocol::ErrorCode;

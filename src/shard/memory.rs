@@ -79,6 +79,12 @@ impl Memory {
         Some(self.decoded.acquire(bytes).await)
     }
 
+    /// Memory for what a request makes the shard list beyond what it names, at once or
+    /// not at all: it may hold memory that others wait for.
+    pub fn try_decoded(&self, bytes: usize) -> Option<Permit> {
+        self.decoded.try_acquire(bytes as u64)
+    }
+
     /// True if another frame of that size class waits for memory.
     pub fn frames_wait(&self, len: usize) -> bool {
         if len <= SMALL_FRAME_BYTES {

@@ -21,6 +21,7 @@ mod incoming;
 mod memory;
 mod messages;
 mod offsets;
+mod owners;
 mod partitions;
 mod produce;
 mod producers;

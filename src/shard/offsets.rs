@@ -11,21 +11,13 @@ impl Shard {
         &self,
         parts: Vec<ListOffsetsPart>,
     ) -> Vec<Result<ListedOffset, ErrorCode>> {
-        let mut all = vec![Err(ErrorCode::UnknownServerError); parts.len()];
-        for (owner, places, parts) in self.by_owner(parts, |part| part.key) {
-            let results = if owner == self.0.me {
-                self.list_offsets_here(parts).await
-            } else {
-                match self.call(owner, Request::ListOffsets(parts)).await {
-                    Ok(Reply::Listed(results)) => results,
-                    Ok(_) | Err(_) => vec![Err(ErrorCode::NotLeaderOrFollower); places.len()],
-                }
-            };
-            for (place, result) in places.into_iter().zip(results) {
-                all[place] = result;
-            }
-        }
-        all
+        let answer = |reply| match reply {
+            Reply::Listed(results) => Some(results),
+            _ => None,
+        };
+        let here = async |parts| self.list_offsets_here(parts).await;
+        self.ask_each_owner(parts, |part| part.key, here, Request::ListOffsets, answer)
+            .await
     }
 
     pub(super) async fn list_offsets_here(

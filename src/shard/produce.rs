@@ -17,9 +17,6 @@ use std::time::Duration;
 /// The outcome of one part.
 pub type ProduceResult = Result<Produced, ProduceFault>;
 
-/// Parts by owner: the owner, their places in the request, the parts.
-pub(super) type Groups<T> = SmallVec<[(usize, Vec<usize>, Vec<T>); 2]>;
-
 type Results = Pin<Box<dyn Future<Output = Vec<ProduceResult>>>>;
 
 impl Shard {
@@ -126,22 +123,6 @@ impl Shard {
                 message: error.message,
                 record_errors: error.record_errors,
             })
-    }
-
-    /// Groups parts by the shard that owns them, keeping their order and places.
-    pub(super) fn by_owner<T>(&self, parts: Vec<T>, key: impl Fn(&T) -> PartitionKey) -> Groups<T> {
-        let mut groups = Groups::new();
-        for (place, part) in parts.into_iter().enumerate() {
-            let owner = self.owner(&key(&part));
-            match groups.iter_mut().find(|(other, _, _)| *other == owner) {
-                Some((_, places, parts)) => {
-                    places.push(place);
-                    parts.push(part);
-                }
-                None => groups.push((owner, vec![place], vec![part])),
-            }
-        }
-        groups
     }
 }
 

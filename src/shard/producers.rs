@@ -116,21 +116,13 @@ impl Shard {
         &self,
         keys: Vec<PartitionKey>,
     ) -> Vec<Result<ProducerStates, ErrorCode>> {
-        let mut all = vec![Err(ErrorCode::UnknownServerError); keys.len()];
-        for (owner, places, keys) in self.by_owner(keys, |key| *key) {
-            let results = if owner == self.0.me {
-                self.producers_here(&keys)
-            } else {
-                match self.call(owner, Request::DescribeProducers(keys)).await {
-                    Ok(Reply::ProducersDescribed(results)) => results,
-                    Ok(_) | Err(_) => vec![Err(ErrorCode::NotLeaderOrFollower); places.len()],
-                }
-            };
-            for (place, result) in places.into_iter().zip(results) {
-                all[place] = result;
-            }
-        }
-        all
+        let answer = |reply| match reply {
+            Reply::ProducersDescribed(results) => Some(results),
+            _ => None,
+        };
+        let here = async |keys: Vec<PartitionKey>| self.producers_here(&keys);
+        self.ask_each_owner(keys, |key| *key, here, Request::DescribeProducers, answer)
+            .await
     }
 
     pub(super) fn producers_here(

@@ -21,6 +21,7 @@ use super::producer_state::ProducerStates;
 use super::segment::{Segment, SegmentPhase};
 use super::{CheckpointError, Log};
 use crate::runtime::{IoError, IoErrorKind, SyncSite};
+use std::collections::BTreeSet;
 
 impl Log {
     /// Flushes, then writes what an unclean load starts from (index prefix, time
@@ -214,9 +215,10 @@ impl LogShared {
         Ok(())
     }
 
-    /// Keeps the newest few snapshots. The removal is not made durable: an older snapshot
-    /// that comes back is as true as it was, because a truncation below it finds a newer
-    /// one to remove and makes that removal, and with it this one, durable.
+    /// Keeps the newest few snapshots, and those at the base offsets of segments, from
+    /// which a truncation finds the producers again. The removal is not made durable: an
+    /// older snapshot that comes back is as true as it was, because a truncation below it
+    /// finds a newer one to remove and makes that removal, and with it this one, durable.
     async fn remove_old_snapshots(&self) -> Result<(), IoError> {
         let entries = self.dir.list().await?;
         let mut names: Vec<String> = entries
@@ -226,6 +228,12 @@ impl LogShared {
             .collect();
         names.sort_unstable();
         names.truncate(names.len().saturating_sub(SNAPSHOTS_KEPT));
+        {
+            let state = self.state.borrow();
+            let bases = state.segments.iter().map(|s| s.base_offset);
+            let kept: BTreeSet<String> = bases.map(producer_snapshot::file_name).collect();
+            names.retain(|name| !kept.contains(name));
+        }
         for name in names {
             match self.dir.remove_file(&name).await {
                 Err(error) if error.kind != IoErrorKind::NotFound => return Err(error),

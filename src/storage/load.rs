@@ -5,8 +5,8 @@
 //! segments are opened when they are first needed; a load looks at their ends only, to
 //! notice that one of them is missing (`segment_ends.rs`).
 //!
-//! The recorded log start offset explains the head: segments that lie wholly below it
-//! are what an interrupted removal left (`retention.rs`), and go; a first segment that
+//! The recorded log start offset explains the head: sealed segments that lie wholly below
+//! it are what an interrupted removal left (`retention.rs`), and go; a first segment that
 //! begins above it has lost what stood before it, which is damage. Without a record the
 //! first segment is taken as it is: Apache Kafka records a log start only where it lies
 //! inside a segment, and this broker records every one before it removes anything. When [`Log::open`] returns, every
@@ -75,7 +75,7 @@ impl Log {
         let mut files = LogFiles::clean_up(&rt, &dir).await?;
         if let Some(log_start) = mode.log_start {
             check_head(&dir, &files, log_start)?;
-            remove_expired_head(&dir, &mut files, log_start).await?;
+            remove_expired_head(&dir, &mut files, log_start, mode.clean).await?;
         }
         let epochs_on_disk = read_epochs(&dir).await?;
         let mut load = Load {
@@ -336,17 +336,28 @@ fn check_head(dir: &Dir, files: &LogFiles, log_start: i64) -> Result<(), LoadErr
     }
 }
 
-/// Finishes an interrupted removal: segments that end at or below the recorded log
-/// start go. Not made durable; the record makes any later load repeat it.
+/// Finishes an interrupted removal: sealed segments that end at or below the recorded log
+/// start go. One that is not sealed is read by the recovery first, for its epochs and
+/// producers, and goes when the log is in use. Not made durable: the record makes any
+/// later load repeat it.
 async fn remove_expired_head(
     dir: &Dir,
     files: &mut LogFiles,
     log_start: i64,
+    clean: bool,
 ) -> Result<(), LoadError> {
-    let holder = files.segments.range(..=log_start).next_back();
-    let Some(kept) = holder.map(|(base, _)| *base) else {
+    let first_left = |below: i64| files.segments.range(..=below).next_back();
+    if first_left(log_start).map(|(base, _)| base) <= files.segments.keys().next() {
+        return Ok(());
+    }
+    let sealed_to = match clean {
+        true => i64::MAX,
+        false => files.newest_proof(dir).await?.unwrap_or(-1),
+    };
+    let Some((kept, _)) = first_left(log_start.min(sealed_to)) else {
         return Ok(());
     };
+    let kept = *kept;
     let left = files.segments.split_off(&kept);
     let expired = std::mem::replace(&mut files.segments, left);
     for base in expired.keys() {

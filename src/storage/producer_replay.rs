@@ -3,7 +3,8 @@
 //! [`ProducerReplay`] takes in batches that somebody else scans (recovery does, which
 //! checks them all the same). [`producers_at`] reads them itself, where nothing else has
 //! to be scanned: after a clean stop, when the newest snapshot is damaged or was lost,
-//! and after a truncation, which removes the snapshots beyond the new end.
+//! and after a truncation, which removes the snapshots beyond the new end (the one at the
+//! base offset of the last segment is left).
 //!
 //! Where no snapshot is left to start from, the whole log would have to be read. Instead
 //! the last segments are, up to [`REPLAY_BYTES_MAX`] (at least one): the producers that

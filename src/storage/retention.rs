@@ -238,7 +238,7 @@ impl Log {
         log.unlink_later(renamed);
         outcome?;
         if removed.segments > 0 {
-            log.remove_snapshots_below_start().await?;
+            log.remove_snapshots_below_first().await?;
         }
         Ok(removed)
     }
@@ -340,11 +340,13 @@ impl LogShared {
         self.storage.rt().spawn(Queue::Background, task);
     }
 
-    /// Removes the producer snapshots below the log start offset, but for the newest one
-    /// of all, from which a recovery starts. Not made durable: one that comes back is as
-    /// true as it was.
-    async fn remove_snapshots_below_start(&self) -> Result<(), IoError> {
-        let start = super::segment::file_name(self.state.borrow().log_start_offset, SNAPSHOT);
+    /// Removes the producer snapshots below the first segment, but for the newest one of
+    /// all, from which a recovery starts. The one at the segment's base offset holds the
+    /// producers of what is gone. Not made durable: one that comes back is as true as it
+    /// was.
+    async fn remove_snapshots_below_first(&self) -> Result<(), IoError> {
+        let first = self.state.borrow().segments[0].base_offset;
+        let start = super::segment::file_name(first, SNAPSHOT);
         let entries = self.dir.list().await?;
         let mut names: Vec<String> = entries
             .into_iter()

@@ -422,7 +422,8 @@ fn given_limits_at_and_below_nothing_then_one_batch_gets_through() {
         // Nothing named: nothing to wait for.
         for epoch in [-1, 0] {
             let response = Ask::new(18, 0, epoch).wait(DAY_MS).send(&c).await;
-            assert_eq!((response.session_id, response.responses.len()), (0, 0));
+            assert!(response.responses.is_empty());
+            assert_eq!(response.session_id != 0, epoch == 0, "{epoch}");
             let none = Ask::new(18, 0, epoch).wait(DAY_MS).set(|request| {
                 request.topics.push(FetchTopic {
                     topic_id: topic.id,

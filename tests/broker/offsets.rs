@@ -1,6 +1,6 @@
 //! Offsets by timestamp and by mark, and the ends of leader epochs.
 
-use super::client::{batch_at, create_topic, list_offset, produce_ok, text, with};
+use super::client::{batch_at, create_topic, list_offset, produce, produce_ok, text, with};
 use super::{data_dir, launch};
 use bytes::Bytes;
 use highwater::client::BrokerConnection;
@@ -176,6 +176,100 @@ fn given_odd_requests_then_each_partition_has_its_own_error() {
         fenced.topics[0].partitions[0].current_leader_epoch = 1_000;
         assert_eq!(listed(&c, &fenced, 10).await, [(75, -1, -1)]);
         assert!(listed(&c, &ask("odd", &[]), 10).await.is_empty());
+    });
+    broker.stop();
+}
+
+/// What DeleteRecords took away within a batch is not found, though the batch's header
+/// counts it; a fetch session tells that the log starts later.
+#[test]
+fn given_a_log_start_within_a_batch_then_nothing_below_it_is_found() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), move |c| async move {
+        let topic_id = create_topic(&c, "cut", 1, &[]).await.topic_id;
+        let batch = compressed(Compression::Zstd, &[T + 90, T + 20, T + 50, T + 30]);
+        produce_ok(&c, "cut", 0, batch).await;
+        let mut fetch = FetchRequest {
+            max_wait_ms: 20,
+            min_bytes: 1,
+            max_bytes: 1 << 20,
+            session_epoch: 0,
+            topics: vec![FetchTopic {
+                topic_id,
+                partitions: vec![FetchPartition {
+                    fetch_offset: 4,
+                    partition_max_bytes: 1 << 20,
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let full = c.call(&fetch).await.expect("an answer");
+        let delete = DeleteRecordsRequest {
+            topics: vec![DeleteRecordsTopic {
+                name: text("cut"),
+                partitions: vec![DeleteRecordsPartition {
+                    partition_index: 0,
+                    offset: 1,
+                }],
+            }],
+            timeout_ms: 30_000,
+        };
+        let deleted = c.call(&delete).await.expect("an answer");
+        assert_eq!(deleted.topics[0].partitions[0].error_code, 0);
+        for (timestamp, offset, found) in [
+            (0, 1, T + 20),
+            (T + 21, 2, T + 50),
+            (T + 51, -1, -1),
+            (MAX_TIMESTAMP, 2, T + 50),
+            (EARLIEST, 1, -1),
+            (EARLIEST_LOCAL, 1, -1),
+            (LATEST, 4, -1),
+        ] {
+            let listed = list_offset(&c, "cut", 0, timestamp).await;
+            assert_eq!((listed.offset, listed.timestamp), (offset, found));
+        }
+        fetch.topics.clear();
+        (fetch.session_id, fetch.session_epoch) = (full.session_id, 1);
+        let told = c.call(&fetch).await.expect("an answer");
+        let partition = &told.responses[0].partitions[0];
+        assert_eq!((partition.error_code, partition.log_start_offset), (0, 1));
+        fetch.session_epoch = 2;
+        let told = c.call(&fetch).await.expect("an answer");
+        assert!(told.responses.is_empty(), "once is enough");
+    });
+    broker.stop();
+}
+
+#[test]
+fn given_the_time_of_the_append_then_a_batch_is_found_by_it_at_its_first_record() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), move |c| async move {
+        let configs = [("message.timestamp.type", "LogAppendTime")];
+        create_topic(&c, "appended", 1, &configs).await;
+        let mut times = Vec::new();
+        for _ in 0..2 {
+            let batch = compressed(Compression::Gzip, &[T + 90, T + 20]);
+            let answer = produce(&c, "appended", 0, -1, batch).await;
+            assert_eq!(answer.error_code, 0);
+            assert!(answer.log_append_time_ms > T + 90);
+            times.push(answer.log_append_time_ms);
+        }
+        let found = |timestamp| {
+            let c = c.clone();
+            async move {
+                let listed = list_offset(&c, "appended", 0, timestamp).await;
+                (listed.offset, listed.timestamp)
+            }
+        };
+        assert_eq!(found(T).await, (0, times[0]));
+        assert_eq!(found(times[0]).await, (0, times[0]));
+        assert_eq!(found(times[1] + 1).await, (-1, -1));
+        let later = if times[1] > times[0] { 2 } else { 0 };
+        assert_eq!(found(MAX_TIMESTAMP).await, (later, times[1]));
     });
     broker.stop();
 }

@@ -41,7 +41,8 @@ impl Launch {
             binary: binary.into(),
             data_dir: data_dir.into(),
             shards: 3,
-            settings: Vec::new(),
+            // Tests write records of all times; those about retention set a finer unit.
+            settings: vec!["log.retention.hours=-1".to_owned()],
         }
     }
 

@@ -69,6 +69,18 @@ pub fn check_indexes(files: &[PathBuf]) -> String {
     run(DUMP_LOG, &["--index-sanity-check", "--files", &list(files)])
 }
 
+/// Records of 100 bytes from Kafka's own producer, which is idempotent by default.
+pub fn produce(addr: SocketAddr, topic: &str, records: usize, settings: &[&str]) {
+    let bootstrap = format!("bootstrap.servers={addr}");
+    let count = records.to_string();
+    let mut arguments = vec!["--topic", topic, "--num-records", &count];
+    arguments.extend(["--record-size", "100", "--throughput", "-1"]);
+    arguments.extend(["--command-property", &bootstrap]);
+    arguments.extend(settings);
+    let said = run("org.apache.kafka.tools.ProducerPerformance", &arguments);
+    assert!(said.contains(&format!("{count} records sent")), "{said}");
+}
+
 fn list(files: &[PathBuf]) -> String {
     let names: Vec<&str> = files
         .iter()

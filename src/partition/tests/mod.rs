@@ -8,6 +8,7 @@ mod lists;
 mod model;
 mod producers;
 mod reads;
+mod retention;
 mod stopping;
 mod validation;
 

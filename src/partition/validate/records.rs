@@ -53,8 +53,7 @@ pub(super) fn check(view: &BatchView, rules: &Rules) -> Result<Found, ProduceErr
     let mut scan = view.scan(rules.records_bytes_max).map_err(refuse)?;
     let mut max_timestamp = NO_TIMESTAMP;
     let mut refusals = Refusals::default();
-    let mut index = 0;
-    for record in &mut scan {
+    for (record, index) in scan.by_ref().zip(0..) {
         let record = record.map_err(refuse)?;
         if record.offset_delta != index {
             // Kafka keeps or renumbers these; no client is known to send them.
@@ -65,7 +64,6 @@ pub(super) fn check(view: &BatchView, rules: &Rules) -> Result<Found, ProduceErr
         if let Some(reason) = rules.reason_against(&record, timestamp, is_marked) {
             refusals.add(RecordRefusal { index, reason });
         }
-        index += 1;
     }
     refusals.into_result(header.record_count)?;
     Ok(Found {

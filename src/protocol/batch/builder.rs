@@ -1,6 +1,7 @@
 //! [`BatchBuilder`]: records in, the bytes of one batch out.
 //!
-//! For clients, the broker's own logs and tests; what producers send is never rebuilt.
+//! For clients, the broker's own logs and tests; what producers send is changed by
+//! `rewrite.rs`, which keeps the records' bytes.
 
 use bytes::Bytes;
 

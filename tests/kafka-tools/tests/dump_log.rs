@@ -272,6 +272,56 @@ fn lengths(dump: &Dump, partition: &Path) {
     }
 }
 
+/// Java's codecs and its idempotent producer, against the broker and its files.
+#[test]
+fn what_kafkas_own_producer_sent_is_stored_with_its_sequences() {
+    const RECORDS: usize = 2000;
+    let dir = data_dir();
+    let data = dir.path();
+    let broker = Launch::new(highwater(), data)
+        .set("log.segment.bytes=16384")
+        .start();
+    for (_, codec) in CODECS {
+        let compression = format!("compression.type={codec}");
+        kafka::produce(
+            broker.addr(),
+            codec,
+            RECORDS,
+            &[&compression, "batch.size=2000"],
+        );
+    }
+    broker.stop();
+    let partition = |codec: &str| data.join(format!("{codec}-0"));
+    let paths: Vec<PathBuf> = CODECS
+        .iter()
+        .flat_map(|(_, codec)| dump::files_of_partition(&partition(codec)))
+        .collect();
+    let dump = Dump::parse(&kafka::dump_log(&paths));
+    assert_eq!(dump.complaints, [""; 0]);
+    for (_, codec) in CODECS {
+        let (mut next, mut records) = (0, 0);
+        for line in dump.log_lines(&partition(codec)) {
+            if line.starts_with('|') {
+                records += 1;
+                continue;
+            }
+            let fields = BatchFields::parse(line);
+            assert_eq!(fields.text("compresscodec"), codec, "{line}");
+            assert_eq!(fields.text("isvalid"), "true", "{line}");
+            assert!(fields.number("producerId") >= 0, "{line}");
+            assert_eq!(fields.number("baseSequence"), next, "{line}");
+            next = fields.number("lastSequence") + 1;
+        }
+        assert_eq!((next, records), (RECORDS as i64, RECORDS), "{codec}");
+        let ours = highwater_log(&["dump", "--records"], &partition(codec));
+        assert_eq!(
+            dump::highwater_lines(&ours),
+            dump.log_lines(&partition(codec))
+        );
+    }
+    highwater_log(&["verify"], data);
+}
+
 /// Proves that this crate would notice: the tool's complaints are seen.
 #[test]
 fn damage_is_reported_by_the_tool_and_seen_here() {

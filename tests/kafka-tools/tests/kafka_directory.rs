@@ -187,25 +187,8 @@ fn compact(kafka: &Kafka) -> Topic {
 fn transactions(kafka: &Kafka) -> Topic {
     let topic = Topic::new("transactions".to_owned(), &[]);
     topic.create(kafka);
-    let bootstrap = format!("bootstrap.servers={}", kafka.addr());
-    let arguments = [
-        "--topic",
-        &topic.name,
-        "--num-records",
-        "2000",
-        "--record-size",
-        "100",
-        "--throughput",
-        "-1",
-        "--transactional-id",
-        "perf",
-        "--transaction-duration-ms",
-        "20",
-        "--producer-props",
-        &bootstrap,
-        "compression.type=zstd",
-    ];
-    kafka::run("org.apache.kafka.tools.ProducerPerformance", &arguments);
+    let settings = ["compression.type=zstd", "transactional.id=transactions"];
+    kafka::produce(kafka.addr(), &topic.name, 2000, &settings);
     topic
 }
 

@@ -1,0 +1,74 @@
+//! Records of 1 KiB that compress as data does: a stated part of each is random.
+
+use clap::ValueEnum;
+use highwater::protocol::batch::Compression;
+
+/// A codec, or all of them.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub enum Codec {
+    None,
+    Gzip,
+    Snappy,
+    Lz4,
+    Zstd,
+    /// Each of them.
+    All,
+}
+
+impl Codec {
+    /// The codec of a batch, unless all are meant.
+    pub fn compression(self) -> Option<Compression> {
+        let one = CODECS.into_iter().find(|(codec, _, _)| *codec == self);
+        one.map(|(_, compression, _)| compression)
+    }
+
+    /// Each codec that a list asks for, with its name.
+    pub fn expand(wanted: &[Codec]) -> impl Iterator<Item = (Compression, &'static str)> + '_ {
+        CODECS
+            .into_iter()
+            .filter(|(codec, _, _)| wanted.contains(codec) || wanted.contains(&Codec::All))
+            .map(|(_, compression, name)| (compression, name))
+    }
+}
+
+const CODECS: [(Codec, Compression, &str); 5] = [
+    (Codec::None, Compression::None, "none"),
+    (Codec::Gzip, Compression::Gzip, "gzip"),
+    (Codec::Snappy, Compression::Snappy, "snappy"),
+    (Codec::Lz4, Compression::Lz4, "lz4"),
+    (Codec::Zstd, Compression::Zstd, "zstd"),
+];
+
+/// Bytes of a record's value.
+pub const RECORD_BYTES: usize = 1024;
+/// Bytes that are either random or text.
+const CELL_BYTES: usize = 16;
+
+/// splitmix64: the same bytes in each run.
+pub struct Random(pub u64);
+
+impl Random {
+    /// A record's value: cells of random bytes among cells of text.
+    pub fn value(&mut self, random_part: f64) -> Vec<u8> {
+        const TEXT: &[u8; CELL_BYTES] = b"{\"field\":\"value\"";
+        let mut value = Vec::with_capacity(RECORD_BYTES);
+        while value.len() < RECORD_BYTES {
+            let draw = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+            if draw < random_part {
+                value.extend(self.next().to_be_bytes());
+                value.extend(self.next().to_be_bytes());
+            } else {
+                value.extend(TEXT);
+            }
+        }
+        value
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
