@@ -104,13 +104,20 @@ impl Memory {
         })
     }
 
-    /// Waits for the bytes of an answer; grants at most the whole budget. Where answers
-    /// that are not taken hold it, the grant comes from a small share, and is small.
+    /// Waits for the bytes of an answer; grants at most what is left of the budget. Where
+    /// answers that are not taken hold it, the grant comes from a small share, and is small.
     pub async fn response(&self, bytes: usize) -> Permit {
         if let Some(granted) = self.try_response(bytes) {
             return granted;
         }
         self.responses_waited.set(true);
+        // What is left, where that is more than the small share would give.
+        let left = self.responses.available().min(bytes as u64);
+        if left >= SMALL_FRAME_BYTES as u64 {
+            if let Some(granted) = self.responses.try_acquire(left) {
+                return granted;
+            }
+        }
         let large = (bytes as u64).min(self.responses.total());
         let small = (bytes as u64).min(self.responses_small.total().min(SMALL_FRAME_BYTES as u64));
         or(
@@ -175,6 +182,9 @@ mod tests {
         assert!(memory.take_responses_waited(), "it was cut short");
         assert!(memory.try_response(1000).is_some());
         drop(held);
-        assert_eq!(block_on(memory.response(1 << 19)).amount(), 1 << 19);
+        let part = block_on(memory.response(1 << 19));
+        assert_eq!(part.amount(), 1 << 19);
+        let rest = block_on(memory.response(1 << 20));
+        assert_eq!(rest.amount(), (7 << 17) - (1 << 19), "what is left");
     }
 }
