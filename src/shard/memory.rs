@@ -12,6 +12,9 @@ use std::rc::Rc;
 
 /// Frames up to this many bytes are served from the small share.
 pub const SMALL_FRAME_BYTES: usize = 64 * 1024;
+/// The most that an answer is granted from the small share: a batch of the default
+/// `message.max.bytes`, as a fetch is answered with a whole one whatever it was granted.
+const SMALL_ANSWER_BYTES: u64 = (1 << 20) + 64 * 1024;
 
 /// The budgets of one shard.
 #[derive(Clone)]
@@ -99,27 +102,20 @@ impl Memory {
         let large = (bytes as u64).min(self.responses.total());
         let granted = self.responses.try_acquire(large);
         granted.or_else(|| {
-            let fits = bytes <= SMALL_FRAME_BYTES;
+            let fits = bytes as u64 <= self.responses_small.total().min(SMALL_ANSWER_BYTES);
             fits.then(|| self.responses_small.try_acquire(bytes as u64))?
         })
     }
 
-    /// Waits for the bytes of an answer; grants at most what is left of the budget. Where
-    /// answers that are not taken hold it, the grant comes from a small share, and is small.
+    /// Waits for the bytes of an answer; grants at most the whole budget. Where answers
+    /// that are not taken hold it, the grant comes from a small share, and is small.
     pub async fn response(&self, bytes: usize) -> Permit {
         if let Some(granted) = self.try_response(bytes) {
             return granted;
         }
         self.responses_waited.set(true);
-        // What is left, where that is more than the small share would give.
-        let left = self.responses.available().min(bytes as u64);
-        if left >= SMALL_FRAME_BYTES as u64 {
-            if let Some(granted) = self.responses.try_acquire(left) {
-                return granted;
-            }
-        }
         let large = (bytes as u64).min(self.responses.total());
-        let small = (bytes as u64).min(self.responses_small.total().min(SMALL_FRAME_BYTES as u64));
+        let small = (bytes as u64).min(self.responses_small.total().min(SMALL_ANSWER_BYTES));
         or(
             self.responses.acquire(large),
             self.responses_small.acquire(small),
@@ -167,24 +163,21 @@ mod tests {
         let memory = Memory::new(1 << 20, 1 << 20, 1 << 17);
         let held = memory.try_response(5 << 20).expect("the budget is free");
         assert_eq!(held.amount(), 7 << 17);
-        assert!(memory.try_response(SMALL_FRAME_BYTES + 1).is_none());
+        assert!(memory.try_response((1 << 17) + 1).is_none());
     }
 
     #[test]
     fn answers_that_are_not_taken_leave_small_ones_to_others() {
         use futures_lite::future::block_on;
-        let memory = Memory::new(1 << 20, 1 << 20, 1 << 17);
-        let held = block_on(memory.response(1 << 20));
+        let memory = Memory::new(16 << 20, 16 << 20, 1 << 17);
+        let held = block_on(memory.response(16 << 20));
         assert!(!memory.take_responses_waited());
-        // A share of 128 KiB.
-        let cut = block_on(memory.response(1 << 20));
-        assert_eq!(cut.amount(), SMALL_FRAME_BYTES as u64);
+        // A share of 2 MiB.
+        let cut = block_on(memory.response(16 << 20));
+        assert_eq!(cut.amount(), SMALL_ANSWER_BYTES);
         assert!(memory.take_responses_waited(), "it was cut short");
         assert!(memory.try_response(1000).is_some());
         drop(held);
-        let part = block_on(memory.response(1 << 19));
-        assert_eq!(part.amount(), 1 << 19);
-        let rest = block_on(memory.response(1 << 20));
-        assert_eq!(rest.amount(), (7 << 17) - (1 << 19), "what is left");
+        assert_eq!(block_on(memory.response(8 << 20)).amount(), 8 << 20);
     }
 }

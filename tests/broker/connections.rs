@@ -290,28 +290,28 @@ fn given_peers_that_read_nothing_then_others_get_memory_for_their_answers() {
             socket
         })
         .collect();
-    // Together they ask for 3 GiB of 32 MiB. Others get one batch at a time meanwhile, and
-    // all that they ask for when those that take nothing are ended.
-    let batches_read = |broker: &Broker| {
+    // Together they ask for 3 GiB of 32 MiB. Others get theirs, at the latest when those
+    // that take nothing are ended.
+    let (mut said, begun) = (String::new(), Instant::now());
+    while !said.contains("min.request.progress") {
         with(broker.addr(), move |c| async move {
             let read = fetch(&c, "t", 0, 0, 0, 6 << 20).await;
-            read.records.map_or(0, |records| records.len()) / 1_000_000
-        })
-    };
-    let begun = Instant::now();
-    while batches_read(&broker) != 1 {
-        assert!(begun.elapsed() < PATIENCE, "the budget was never contended");
-    }
-    let grown = broker.resident_bytes().saturating_sub(before);
-    assert!(grown < 2 * BUDGET + (32 << 20), "{grown} bytes");
-    others_are_served(&broker);
-    while batches_read(&broker) < 4 {
-        assert!(begun.elapsed() < 2 * PATIENCE, "they were never ended");
-        std::thread::sleep(Duration::from_millis(50));
+            assert!(read
+                .records
+                .is_some_and(|records| records.len() > 1_000_000));
+        });
+        others_are_served(&broker);
+        let grown = broker.resident_bytes().saturating_sub(before);
+        assert!(grown < 2 * BUDGET + (32 << 20), "{grown} bytes");
+        assert!(
+            begun.elapsed() < 2 * PATIENCE,
+            "the budget was never contended"
+        );
+        said += &broker.said();
     }
     drop(deaf);
-    let said = broker.stop();
-    assert!(said.contains("min.request.progress"), "{said}");
+    others_are_served(&broker);
+    broker.stop();
 }
 
 #[test]

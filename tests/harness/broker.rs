@@ -168,6 +168,12 @@ impl Broker {
         kib * 1024
     }
 
+    /// What it said on standard error since this was asked last.
+    pub fn said(&self) -> String {
+        let lines: Vec<String> = self.stderr.try_iter().collect();
+        lines.join("\n")
+    }
+
     /// SIGKILL, and wait for the end.
     pub fn kill(mut self) {
         self.child.kill().expect("the process can be killed");
