@@ -411,18 +411,27 @@ fn a_bomb_is_refused_at_its_limit_and_less_is_taken() {
 }
 
 #[test]
-fn what_records_may_grow_to_follows_max_message_bytes() {
+fn what_compresses_to_a_hundredth_is_taken_as_kafka_takes_it() {
+    let broker = BrokerConfig::default();
     let limit = |max_message_bytes| {
-        let broker = BrokerConfig::default();
         let config = TopicConfig {
             max_message_bytes,
             ..TopicConfig::from_broker(&broker)
         };
         Rules::of(&config, NOW_MS).records_bytes_max
     };
-    assert_eq!(limit(0), 16 << 20);
-    assert_eq!(limit(1 << 20), 32 << 20);
-    assert_eq!(limit(u32::MAX), 100 << 20);
+    assert_eq!(limit(0), 100 << 20);
+    assert_eq!(limit(1 << 20), 100 << 20);
+    // A batch that is not compressed is never refused for its decompressed size.
+    assert_eq!(limit(300 << 20), 300 << 20);
+    let mut builder = BatchBuilder::new().compression(Compression::Zstd);
+    let value = br#"{"level":"INFO","message":"ready"}"#.repeat(32_000);
+    for _ in 0..60 {
+        builder.push(NOW_MS, None, Some(&value));
+    }
+    let batch = builder.build();
+    assert!(batch.len() < 1 << 20, "it passes max.message.bytes");
+    producer_batch(batch, &rules()).expect("60 MiB of log lines are taken");
 }
 
 #[test]

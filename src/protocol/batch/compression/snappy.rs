@@ -1,7 +1,7 @@
 //! Snappy: one block, or blocks in the framing of Java's snappy library ("xerial"): a
 //! magic, two i32 versions, then each block after an i32 length.
 
-use super::{malformed, Compression, DecompressError};
+use super::{grow, malformed, Compression, DecompressError};
 use std::io::{self, Write};
 
 /// Decompresses block after block.
@@ -87,9 +87,7 @@ fn decompress_block(
         let reason = format!("{claimed} bytes are claimed of a block of {}", block.len());
         return Err(malformed(Compression::Snappy, &reason));
     }
-    if out.len() < claimed {
-        out.resize(claimed, 0);
-    }
+    grow(out, claimed);
     snap::raw::Decoder::new()
         .decompress(block, &mut out[..claimed])
         .map_err(|e| malformed(Compression::Snappy, &e))
