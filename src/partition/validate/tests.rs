@@ -4,6 +4,7 @@ use super::*;
 use crate::config::{BrokerConfig, TopicConfig};
 use crate::protocol::batch::{compress, BatchBuilder, Compression, Encoding};
 use bytes::BytesMut;
+use futures_lite::future::block_on;
 use kafka_protocol::records as oracle;
 use proptest::prelude::*;
 
@@ -17,6 +18,11 @@ mod at {
     pub const MAX_TIMESTAMP: usize = 35;
     pub const RECORD_COUNT: usize = 57;
     pub const RECORDS: usize = 61;
+}
+
+/// Without others to pause for.
+fn producer_batch(records: Bytes, rules: &Rules) -> Result<ValidBatch, ProduceError> {
+    block_on(super::producer_batch(records, rules, async || {}))
 }
 
 const NOW_MS: i64 = 1_700_000_000_000;

@@ -121,7 +121,16 @@ fn levels_change_the_size_and_not_the_content() {
         let mut out = Vec::new();
         let mut pieces = Pieces::new(Compression::None, &text, text.len());
         let encoding = Encoding { compression, level };
-        compress_into(encoding, &mut pieces, text.len(), &mut out, usize::MAX).unwrap();
+        let bytes = text.len();
+        let done = compress_into(
+            encoding,
+            &mut pieces,
+            bytes,
+            &mut out,
+            usize::MAX,
+            async || {},
+        );
+        futures_lite::future::block_on(done).unwrap();
         assert_eq!(decompress(compression, &out, text.len()).unwrap(), text);
         out.len()
     };
@@ -145,7 +154,16 @@ fn the_highest_zstd_levels_take_memory_by_the_batch() {
         compression: Compression::Zstd,
         level: 22,
     };
-    compress_into(encoding, &mut pieces, text.len(), &mut out, usize::MAX).unwrap();
+    let bytes = text.len();
+    let done = compress_into(
+        encoding,
+        &mut pieces,
+        bytes,
+        &mut out,
+        usize::MAX,
+        async || {},
+    );
+    futures_lite::future::block_on(done).unwrap();
     // A window for more than there is would be told in the frame: every reader would
     // have to make room for it.
     let window = zstd::zstd_safe::get_frame_content_size(&out);
