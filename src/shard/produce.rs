@@ -6,7 +6,7 @@ use super::messages::{
 use super::Shard;
 use crate::partition::{Acks, ProduceTicket};
 use crate::protocol::ErrorCode;
-use crate::runtime::Rt;
+use crate::runtime::{Mono, Rt};
 use bytes::Bytes;
 use futures_lite::future::poll_once;
 use smallvec::SmallVec;
@@ -102,6 +102,7 @@ impl Shard {
             tickets,
             acks: order.acks,
             timeout: order.timeout,
+            queued_at: self.rt().now(),
         }
     }
 
@@ -132,6 +133,8 @@ struct QueuedOrder {
     tickets: SmallVec<[Result<ProduceTicket, ProduceFault>; 4]>,
     acks: Acks,
     timeout: Duration,
+    /// From here the timeout counts, whenever the outcomes are first asked for.
+    queued_at: Mono,
 }
 
 impl QueuedOrder {
@@ -162,7 +165,11 @@ impl QueuedOrder {
             }
         };
         let in_time = match self.acks {
-            Acks::All => rt.timeout(self.timeout, wait).await.is_ok(),
+            Acks::All => {
+                let waited = rt.now().since(self.queued_at);
+                let left = self.timeout.saturating_sub(waited);
+                rt.timeout(left, wait).await.is_ok()
+            }
             Acks::Leader | Acks::None => {
                 wait.await;
                 true

@@ -617,3 +617,47 @@ fn settings_become_rules() {
     let rules = Rules::of(&config.unwrap(), NOW_MS);
     assert_eq!(rules.timestamp_type, TimestampType::LogAppendTime);
 }
+
+#[test]
+fn a_large_batch_pauses_for_others_and_a_small_one_does_not() {
+    let pauses = |records: Bytes, encoding| {
+        let count = std::cell::Cell::new(0);
+        let pause = async || count.set(count.get() + 1);
+        let rules = Rules {
+            encoding,
+            ..rules()
+        };
+        let done = block_on(super::producer_batch(records, &rules, pause));
+        done.expect("taken");
+        count.get()
+    };
+    let built = |codec, records: usize, bytes| {
+        let mut builder = BatchBuilder::new().compression(codec);
+        let value = vec![b'v'; bytes];
+        for _ in 0..records {
+            builder.push(NOW_MS, None, Some(&value));
+        }
+        builder.build()
+    };
+    for codec in Compression::ALL {
+        for to in Compression::ALL {
+            let to = Some(Encoding::of(to));
+            assert_eq!(
+                pauses(built(codec, 10, 1_000), to),
+                0,
+                "{codec:?} to {to:?}"
+            );
+        }
+        assert!(pauses(built(codec, 40_000, 10), None) >= 4, "{codec:?}");
+    }
+    for codec in &Compression::ALL[1..] {
+        let large = built(*codec, 80, 100_000);
+        assert!(pauses(large.clone(), None) >= 7, "{codec:?}");
+        for to in &Compression::ALL[1..] {
+            if to != codec {
+                let to = Some(Encoding::of(*to));
+                assert!(pauses(large.clone(), to) >= 7 + 100, "{codec:?} to {to:?}");
+            }
+        }
+    }
+}

@@ -325,3 +325,22 @@ fn gzip_headers_and_members_of_every_shape_are_read() {
         assert!(decompress(Compression::Gzip, &plain, LIMIT).as_ref() == Ok(&text));
     }
 }
+
+/// zstd's highest levels name a window of 128 MiB for a stream whose size they do not know,
+/// as Java's producer writes it. Kafka takes it.
+#[test]
+fn the_window_of_the_highest_zstd_levels_is_taken_within_the_largest_limit() {
+    use zstd::zstd_safe::CParameter;
+    let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+    encoder.set_parameter(CParameter::WindowLog(27)).unwrap();
+    std::io::Write::write_all(&mut encoder, b"few").unwrap();
+    std::io::Write::flush(&mut encoder).unwrap();
+    let packed = encoder.finish().unwrap();
+    let limit = super::super::RECORDS_BYTES_MAX;
+    assert_eq!(
+        decompress(Compression::Zstd, &packed, limit).unwrap(),
+        b"few"
+    );
+    // Where less may come out, so large a window is not made.
+    decompress(Compression::Zstd, &packed, 32 << 20).unwrap_err();
+}
