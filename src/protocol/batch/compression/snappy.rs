@@ -79,13 +79,13 @@ fn decompress_block(
 ) -> Result<usize, DecompressError> {
     let claimed =
         snap::raw::decompress_len(block).map_err(|e| malformed(Compression::Snappy, &e))?;
-    if claimed > room {
-        return Err(DecompressError::TooLarge { limit });
-    }
     // Three bytes make at most 64: a larger claim cannot come true and is not reserved.
     if claimed / 22 > block.len() {
         let reason = format!("{claimed} bytes are claimed of a block of {}", block.len());
         return Err(malformed(Compression::Snappy, &reason));
+    }
+    if claimed > room {
+        return Err(DecompressError::TooLarge { limit });
     }
     grow(out, claimed);
     snap::raw::Decoder::new()
