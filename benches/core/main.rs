@@ -11,6 +11,7 @@ criterion::criterion_group!(
     all,
     batch::crc,
     batch::validate,
+    batch::validate_small,
     batch::recompress,
     batch::bombs,
     storage::index_lookup,

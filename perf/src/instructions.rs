@@ -146,7 +146,8 @@ impl Bed {
         let records = data.records.context("records")?.to_bytes();
         let ticket = self
             .partition
-            .produce(records, Acks::All, self.now_ms, None)?;
+            .produce(records, Acks::All, self.now_ms, None)
+            .await?;
         let (base_offset, log_start_offset) = (ticket.base_offset, ticket.log_start_offset);
         let done = ticket.done.await;
         if let Err(code) = done {

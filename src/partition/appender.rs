@@ -84,10 +84,10 @@ impl Inner {
             }
             let reserve = self.write_reservation();
             let permit = self.write_budget.acquire(reserve).await;
-            // What was queued while this waited for memory goes along, and the
-            // state may have changed.
+            // The state may have changed while this waited for memory. What was queued
+            // meanwhile goes along as far as the memory reaches.
             if self.state.get() == PartitionState::Online && !self.queue.is_empty() {
-                let (batches, keeps) = self.queue.take_write();
+                let (batches, keeps) = self.queue.take_write(reserve as usize);
                 let bytes: usize = batches.iter().map(|batch| batch.bytes.len()).sum();
                 let outcome = self.log().append(&batches).await;
                 drop((batches, keeps, permit));
@@ -129,7 +129,7 @@ impl Inner {
     /// Write memory for the next write: the batches, the partial block before them
     /// and the zeros after. A write larger than the whole budget takes all of it.
     fn write_reservation(&self) -> u64 {
-        let bytes = self.queue.next_write_bytes() + 2 * BLOCK_BYTES;
+        let bytes = self.queue.next_write_bytes() + WRITE_OVERHEAD_BYTES;
         (bytes as u64).min(self.write_budget.total())
     }
 }
@@ -158,15 +158,19 @@ impl AppendQueue {
         self.batch_bytes.get().min(WRITE_BYTES_MAX).max(first)
     }
 
-    /// Takes what one write carries: whole batches up to the limits, at least one.
-    fn take_write(&self) -> (Vec<LogBatch>, Vec<Keep>) {
+    /// Takes what one write carries: whole batches up to the limits and to what fits in
+    /// `reserved` bytes, at least one.
+    fn take_write(&self, reserved: usize) -> (Vec<LogBatch>, Vec<Keep>) {
+        let bytes_max = reserved
+            .saturating_sub(WRITE_OVERHEAD_BYTES)
+            .min(WRITE_BYTES_MAX);
         let mut queue = self.batches.borrow_mut();
         let mut bytes = 0;
         let count = queue
             .iter()
             .take(WRITE_BATCHES_MAX)
             .take_while(|queued| {
-                let fits = bytes == 0 || bytes + queued.bytes() <= WRITE_BYTES_MAX;
+                let fits = bytes == 0 || bytes + queued.bytes() <= bytes_max;
                 bytes += if fits { queued.bytes() } else { 0 };
                 fits
             })
@@ -192,6 +196,9 @@ impl Queued {
 
 /// Bytes that one write carries at most, unless one batch alone is larger.
 const WRITE_BYTES_MAX: usize = 4 << 20;
+
+/// The partial block before a write's batches and the zeros after them.
+const WRITE_OVERHEAD_BYTES: usize = 2 * BLOCK_BYTES;
 
 /// Batches that one write carries at most.
 const WRITE_BATCHES_MAX: usize = 1_000;
@@ -230,13 +237,29 @@ mod tests {
         let mut writes = Vec::new();
         while !queue.is_empty() {
             let reserved = queue.next_write_bytes();
-            let (batches, _) = queue.take_write();
+            let (batches, _) = queue.take_write(reserved + WRITE_OVERHEAD_BYTES);
             let bytes: usize = batches.iter().map(|b| b.bytes.len()).sum();
             assert!(bytes <= reserved, "memory was reserved for it");
             writes.push(batches.iter().map(|b| b.base_offset).collect::<Vec<_>>());
         }
         assert_eq!(writes, [vec![0], vec![1, 2], vec![3]]);
         assert_eq!(queue.held_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_queued_after_memory_was_reserved_goes_along_only_as_far_as_that_reaches() {
+        let queue = AppendQueue::default();
+        queue.push(queued(0, 1_000));
+        let reserved = queue.next_write_bytes() + WRITE_OVERHEAD_BYTES;
+        queue.push(queued(1, 100_000));
+        let (batches, _) = queue.take_write(reserved);
+        assert_eq!(batches.len(), 1);
+        let (batches, _) = queue.take_write(0);
+        assert_eq!(
+            batches.len(),
+            1,
+            "one at least, or it would never be written"
+        );
     }
 
     #[test]
@@ -248,7 +271,7 @@ mod tests {
             queue.push(queued(offset, 1_000));
         }
         assert!(!queue.has_room(1, limit));
-        drop(queue.take_write());
+        drop(queue.take_write(usize::MAX));
         assert!(queue.has_room(1_000, limit));
         for offset in 0..3 {
             queue.push(queued(offset, 1));

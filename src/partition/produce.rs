@@ -64,6 +64,8 @@ impl ProduceError {
 
 impl Partition {
     /// Validates one record batch, assigns its offsets and queues it for writing.
+    /// Validating a large batch lets other tasks run in between; offsets are in the
+    /// order in which these calls end, so the caller makes them one after the other.
     /// `records` is the partition's records field of the request, as it came.
     /// `keep` is dropped once the batch is written or has failed. `now_ms` is the
     /// wall clock, for the timestamp window and as the LogAppendTime.
@@ -79,7 +81,7 @@ impl Partition {
     /// INVALID_TXN_STATE for what a producer may not send; NOT_ENOUGH_REPLICAS for acks=all with a too small ISR;
     /// KAFKA_STORAGE_ERROR while fenced or offline; NOT_LEADER_OR_FOLLOWER once
     /// closed; REQUEST_TIMED_OUT when the queue is full.
-    pub fn produce(
+    pub async fn produce(
         &self,
         records: Bytes,
         acks: Acks,
@@ -87,14 +89,14 @@ impl Partition {
         keep: Keep,
     ) -> Result<ProduceTicket, ProduceError> {
         let inner = &self.0;
-        inner.check_writable()?;
-        if acks == Acks::All {
-            inner.check_in_sync()?;
-        }
-        let rules = Rules::of(&inner.config.borrow(), now_ms);
         let received_bytes = records.len();
-        inner.check_queue_room(received_bytes)?;
-        let batch = validate::producer_batch(records, &rules)?;
+        inner.check_takes(acks, received_bytes)?;
+        let rules = Rules::of(&inner.config.borrow(), now_ms);
+        let rt = inner.storage.rt();
+        let pause = async || rt.yield_if_needed().await;
+        let batch = validate::producer_batch(records, &rules, pause).await?;
+        // From here on nothing waits: what holds now holds until the batch is queued.
+        inner.check_takes(acks, received_bytes)?;
         let producer = batch.producer();
         if let Some(producer) = &producer {
             if let Some(original) = inner.check_producer(producer)? {
@@ -163,6 +165,14 @@ impl Inner {
                 ),
             )
         })
+    }
+
+    fn check_takes(&self, acks: Acks, received_bytes: usize) -> Result<(), ProduceError> {
+        self.check_writable()?;
+        if acks == Acks::All {
+            self.check_in_sync()?;
+        }
+        self.check_queue_room(received_bytes)
     }
 
     fn check_writable(&self) -> Result<(), ProduceError> {

@@ -16,8 +16,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 const SHARDS: usize = 2;
-const PARTITIONS: i32 = 4;
-const LONG: Duration = Duration::from_secs(3_600);
+pub(super) const PARTITIONS: i32 = 4;
+pub(super) const LONG: Duration = Duration::from_secs(3_600);
 
 struct NoConnections;
 
@@ -32,7 +32,7 @@ impl ConnectionHost for NoConnections {
 }
 
 /// Two shards with a topic of four partitions; the control executor's seat is empty.
-async fn start(node: &sim::SimNode, cache_bytes: u64) -> Vec<Shard> {
+pub(super) async fn start(node: &sim::SimNode, cache_bytes: u64) -> Vec<Shard> {
     let mut seats = sim::mesh(SHARDS + 1, 8);
     let control = seats.pop().expect("a seat for each");
     let rt = node.rt_shard(SHARDS);
@@ -100,14 +100,14 @@ fn topic() -> Arc<TopicImage> {
     })
 }
 
-fn key(index: i32) -> PartitionKey {
+pub(super) fn key(index: i32) -> PartitionKey {
     PartitionKey {
         topic_id: topic().id,
         index,
     }
 }
 
-fn batch(shard: &Shard, bytes: usize) -> Bytes {
+pub(super) fn batch(shard: &Shard, bytes: usize) -> Bytes {
     let mut builder = BatchBuilder::new();
     builder.push(shard.rt().wall_clock_ms(), None, Some(&vec![7; bytes]));
     builder.build()

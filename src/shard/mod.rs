@@ -24,6 +24,8 @@ mod offsets;
 mod owners;
 mod partitions;
 mod produce;
+#[cfg(test)]
+mod produce_tests;
 mod producers;
 mod retention;
 mod watch;

@@ -6,7 +6,7 @@ use super::messages::{
 use super::Shard;
 use crate::partition::{Acks, ProduceTicket};
 use crate::protocol::ErrorCode;
-use crate::runtime::Rt;
+use crate::runtime::{Mono, Rt};
 use bytes::Bytes;
 use futures_lite::future::poll_once;
 use smallvec::SmallVec;
@@ -82,9 +82,9 @@ impl Shard {
     }
 
     /// Validates and queues every part. Nearly always done with the first poll; but the
-    /// batches of one request may take seconds to decompress, so between two of them
-    /// other tasks get their slice, and later orders then wait for their turn: the order
-    /// of orders is kept.
+    /// batches of one request may take seconds to decompress, so between two of them, and
+    /// within a large one, other tasks get their slice, and later orders then wait for
+    /// their turn: the order of orders is kept.
     async fn queue_order(&self, order: ProduceOrder) -> QueuedOrder {
         let turns = &self.0.produce_turns;
         let _turn = match turns.try_acquire(1) {
@@ -96,16 +96,17 @@ impl Shard {
             if index > 0 {
                 self.rt().yield_if_needed().await;
             }
-            tickets.push(self.queue(part.key, part.records, order.acks));
+            tickets.push(self.queue(part.key, part.records, order.acks).await);
         }
         QueuedOrder {
             tickets,
             acks: order.acks,
             timeout: order.timeout,
+            queued_at: self.rt().now(),
         }
     }
 
-    fn queue(
+    async fn queue(
         &self,
         key: PartitionKey,
         records: Bytes,
@@ -118,6 +119,7 @@ impl Shard {
         counters.produce_bytes.add(records.len() as u64);
         partition
             .produce(records, acks, now_ms, None)
+            .await
             .map_err(|error| ProduceFault {
                 code: error.code,
                 message: error.message,
@@ -131,6 +133,8 @@ struct QueuedOrder {
     tickets: SmallVec<[Result<ProduceTicket, ProduceFault>; 4]>,
     acks: Acks,
     timeout: Duration,
+    /// From here the timeout counts, whenever the outcomes are first asked for.
+    queued_at: Mono,
 }
 
 impl QueuedOrder {
@@ -161,16 +165,25 @@ impl QueuedOrder {
             }
         };
         let in_time = match self.acks {
-            Acks::All => rt.timeout(self.timeout, wait).await.is_ok(),
+            Acks::All => {
+                let waited = rt.now().since(self.queued_at);
+                let left = self.timeout.saturating_sub(waited);
+                rt.timeout(left, wait).await.is_ok()
+            }
             Acks::Leader | Acks::None => {
                 wait.await;
                 true
             }
         };
         if !in_time {
-            // The records stay in the log; whether they get committed is unknown.
-            for (place, _) in &waits[finished..] {
-                results[*place] = Err(fault(ErrorCode::RequestTimedOut));
+            // Others behind the one that was waited for may be done. The records of the
+            // rest stay in the log; whether they get committed is unknown.
+            for (place, done) in &mut waits[finished..] {
+                match poll_once(done).await {
+                    Some(Ok(())) => {}
+                    Some(Err(code)) => results[*place] = Err(fault(code)),
+                    None => results[*place] = Err(fault(ErrorCode::RequestTimedOut)),
+                }
             }
         }
         results

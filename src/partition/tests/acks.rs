@@ -78,7 +78,7 @@ fn acks_zero_completes_when_written_and_releases_what_was_kept() {
     let permit = budget.try_acquire(10).expect("room");
     bed.run(async {
         let ticket = partition
-            .produce(batch(&["a"]), Acks::None, NOW_MS, Some(Box::new(permit)))
+            .produce_now(batch(&["a"]), Acks::None, NOW_MS, Some(Box::new(permit)))
             .expect("accepted");
         assert_eq!(budget.available(), 0, "kept while the batch is queued");
         ticket.done.await.expect("written");
@@ -148,7 +148,7 @@ fn with_too_few_in_sync_acks_all_is_refused_before_the_append() {
         replication_factor: 3,
         ..options(&bed.rt, two_needed, PartitionLoad::Create)
     });
-    let refused = partition.produce(batch(&["a"]), Acks::All, NOW_MS, None);
+    let refused = partition.produce_now(batch(&["a"]), Acks::All, NOW_MS, None);
     assert_eq!(refused.unwrap_err().code, ErrorCode::NotEnoughReplicas);
     assert_eq!(partition.numbers().next_offset, 0);
     bed.run(async {

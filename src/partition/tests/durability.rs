@@ -178,7 +178,7 @@ async fn produce_on(rt: Rt, partition: Partition, name: String, acked: Acked) {
             0 => Acks::Leader,
             _ => Acks::All,
         };
-        let done = match partition.produce(batch(&[&value]), acks, NOW_MS, None) {
+        let done = match partition.produce_now(batch(&[&value]), acks, NOW_MS, None) {
             Ok(ticket) => {
                 let base_offset = ticket.base_offset;
                 ticket.done.await.map(|()| base_offset)

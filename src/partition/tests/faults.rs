@@ -34,7 +34,7 @@ fn a_failed_write_fails_its_batches_and_all_queued_behind_and_then_goes_on() {
             assert_eq!(bed.disk().faults_fired(), 1, "the write failed");
             let numbers = partition.numbers();
             assert_eq!((numbers.end_offset, numbers.next_offset), (1, 1));
-            let refused = partition.produce(batch(&["x"]), Acks::All, NOW_MS, None);
+            let refused = partition.produce_now(batch(&["x"]), Acks::All, NOW_MS, None);
             assert_eq!(refused.unwrap_err().code, ErrorCode::KafkaStorageError);
             assert_eq!(read_all(&partition).await.len(), 1, "reads go on");
 
@@ -115,7 +115,7 @@ fn a_full_disk_loses_nothing_acknowledged_and_heals_when_space_returns() {
                     .filter_map(|_| {
                         n += 1;
                         let records = batch(&[value(n)]);
-                        let ticket = partition.produce(records, Acks::All, NOW_MS, None);
+                        let ticket = partition.produce_now(records, Acks::All, NOW_MS, None);
                         match ticket {
                             Ok(ticket) => Some((value(n), ticket)),
                             Err(error) => {
@@ -189,7 +189,7 @@ fn a_failed_device_takes_the_partition_offline_and_is_reported_once() {
             assert_eq!(partition.state(), PartitionState::Offline);
             bed.disk().clear_faults();
             bed.rt.sleep(Duration::from_secs(60)).await;
-            let refused = partition.produce(batch(&["x"]), Acks::Leader, NOW_MS, None);
+            let refused = partition.produce_now(batch(&["x"]), Acks::Leader, NOW_MS, None);
             assert_eq!(refused.unwrap_err().code, ErrorCode::KafkaStorageError);
             let read = partition.fetch(fetch_from(0)).await;
             assert_eq!(read.unwrap_err(), ErrorCode::KafkaStorageError);
@@ -258,7 +258,7 @@ fn a_partition_taken_offline_answers_all_who_wait() {
         partition.take_offline("the data directory is offline");
         moved.await;
         assert_eq!(waiting.done.await, STORAGE_ERROR);
-        let refused = partition.produce(batch(&["x"]), Acks::Leader, NOW_MS, None);
+        let refused = partition.produce_now(batch(&["x"]), Acks::Leader, NOW_MS, None);
         assert!(refused.unwrap_err().message.contains("data directory"));
         // The write that was in flight ends and changes nothing any more.
         bed.rt.sleep(Duration::from_secs(1)).await;

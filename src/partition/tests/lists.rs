@@ -124,7 +124,7 @@ fn under_log_append_time_every_record_of_a_batch_has_the_brokers_time() {
     bed.run(async {
         for (now_ms, timestamps) in [(1000, [9000, 8000]), (2000, [5, 6]), (2000, [7, -1])] {
             let ticket = partition
-                .produce(batch_at(&timestamps), Acks::All, now_ms, None)
+                .produce_now(batch_at(&timestamps), Acks::All, now_ms, None)
                 .expect("the producer's clock does not matter");
             assert_eq!(ticket.log_append_time_ms, now_ms);
             ticket.done.await.expect("acks=all");

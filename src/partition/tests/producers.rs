@@ -17,7 +17,7 @@ fn produced(epoch: i16, sequence: i32, records: usize) -> Bytes {
 }
 
 fn refusal(partition: &Partition, records: Bytes) -> ErrorCode {
-    let refused = partition.produce(records, Acks::All, NOW_MS, None);
+    let refused = partition.produce_now(records, Acks::All, NOW_MS, None);
     let error = refused.expect_err("it is refused");
     assert!(!error.message.is_empty());
     error.code
@@ -87,7 +87,7 @@ fn given_a_flush_that_fails_when_an_unflushed_batch_is_sent_again_then_it_is_not
             .fail_syncs(Some(SyncSite::SegmentFlush), libc::EIO);
         let first = produce(&partition, produced(0, 0, 1), Acks::Leader);
         first.done.await.expect("written");
-        let again = partition.produce(produced(0, 0, 1), Acks::All, NOW_MS, None);
+        let again = partition.produce_now(produced(0, 0, 1), Acks::All, NOW_MS, None);
         let answer = match again {
             Ok(ticket) => ticket.done.await,
             Err(error) => Err(error.code),
@@ -217,7 +217,7 @@ fn given_a_producer_that_expired_then_both_states_forget_it() {
     bed.run(async {
         let day_ms = 86_400_000;
         let now_ms = bed.rt.wall_clock_ms();
-        let ticket = partition.produce(produced(0, 0, 1), Acks::All, now_ms, None);
+        let ticket = partition.produce_now(produced(0, 0, 1), Acks::All, now_ms, None);
         ticket.expect("taken").done.await.expect("written");
         assert_eq!(partition.expire_producers(now_ms, 2 * day_ms), 0);
         assert_eq!(partition.expire_producers(now_ms + 3 * day_ms, day_ms), 1);

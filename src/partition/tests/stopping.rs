@@ -30,7 +30,7 @@ fn closing_writes_and_flushes_what_is_queued() {
         );
         assert_eq!(bed.disk().in_flight_count(), 0);
         bed.run(async {
-            let refused = partition.produce(batch(&["x"]), Acks::All, NOW_MS, None);
+            let refused = partition.produce_now(batch(&["x"]), Acks::All, NOW_MS, None);
             let code = ErrorCode::NotLeaderOrFollower;
             assert_eq!(refused.unwrap_err().code, code);
             assert_eq!(partition.fetch(fetch_from(0)).await.unwrap_err(), code);
@@ -108,7 +108,7 @@ fn deleting_fails_what_is_queued_and_waits_for_io() {
             let code = ErrorCode::UnknownTopicOrPartition;
             assert_eq!(first.done.await, Err(code));
             assert_eq!(second.done.await, Err(code));
-            let refused = partition.produce(batch(&["x"]), Acks::All, NOW_MS, None);
+            let refused = partition.produce_now(batch(&["x"]), Acks::All, NOW_MS, None);
             assert_eq!(refused.unwrap_err().code, code);
         });
         assert_eq!(bed.disk().in_flight_count(), 0);

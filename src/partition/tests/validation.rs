@@ -36,7 +36,7 @@ fn refused(config: TopicConfig, records: Bytes) -> ProduceError {
     let bed = Bed::new(1);
     let partition = bed.create(config);
     let error = partition
-        .produce(records, Acks::All, NOW_MS, None)
+        .produce_now(records, Acks::All, NOW_MS, None)
         .expect_err("refused");
     assert!(!error.message.is_empty());
     assert_eq!(partition.numbers().next_offset, 0, "nothing is queued");
@@ -224,7 +224,7 @@ fn batches_that_grow_are_bounded_until_they_are_written() {
     // Nothing is written meanwhile: the executor does not run.
     let mut tickets = Vec::new();
     let error = loop {
-        match partition.produce(small.clone(), Acks::All, NOW_MS, None) {
+        match partition.produce_now(small.clone(), Acks::All, NOW_MS, None) {
             Ok(ticket) => tickets.push(ticket),
             Err(error) => break error,
         }

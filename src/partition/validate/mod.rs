@@ -10,16 +10,16 @@
 //!   byte for byte the same once decompressed. The same compression at another level is
 //!   left alone.
 //!
-//! Why a core is not held for long: a batch is validated to its end before anything else
-//! runs on the core, because the order of calls is the order of offsets (between the
-//! batches of a request others get their turn, see `shard/produce.rs`). So what a batch
-//! may cost is bounded: its records may decompress to 32 times `max.message.bytes` (at
-//! least 16 MiB, at most 100 MiB; `benches/core` measures how long that takes); beyond
-//! that the batch is refused (MESSAGE_TOO_LARGE, on which Java's producer splits it).
-//! Compressing again takes what the level takes, of at most that many bytes, and stops
-//! once the result exceeds `max.message.bytes`: the highest levels of zstd are for topics
-//! with small batches. Memory is bounded by a piece of the records and by the new batch,
-//! and what waits to be written larger than it came by a budget of the shard.
+//! Why a core is not held for long: after each MiB or some thousand records, and between
+//! slices of compressing again, others get their turn; the order of offsets is kept by
+//! the caller, which validates one batch at a time (`shard/produce.rs`). A small batch is
+//! validated without a pause. The records of a batch may decompress to what a request
+//! could carry uncompressed (100 MiB); beyond that it is refused (MESSAGE_TOO_LARGE, on
+//! which Java's producer splits it), so that one batch does not keep the other producers
+//! waiting for long, nor a core if it is a single record (`benches/core` measures that).
+//! Compressing again stops once the result exceeds `max.message.bytes`. Memory is bounded
+//! by a piece of the records and by the new batch, and what waits to be written larger
+//! than it came by a budget of the shard.
 //!
 //! What it is not: it assigns no offsets and knows no state of the partition. The
 //! sequence of an idempotent producer's batch is held against what the partition knows
@@ -88,12 +88,17 @@ impl ValidBatch {
 }
 
 /// Checks the records field of one partition of a Produce request: exactly one
-/// batch that the topic allows. Makes of it what the topic wants to have.
-pub(super) fn producer_batch(records: Bytes, rules: &Rules) -> Result<ValidBatch, ProduceError> {
+/// batch that the topic allows. Makes of it what the topic wants to have. `pause` is
+/// awaited between slices of the work.
+pub(super) async fn producer_batch(
+    records: Bytes,
+    rules: &Rules,
+    pause: impl AsyncFn(),
+) -> Result<ValidBatch, ProduceError> {
     check_form(&records, rules)?;
     let view = BatchView::parse_produced(records).map_err(refuse)?;
     check_sequence(view.header())?;
-    let found = records::check(&view, rules)?;
+    let found = records::check(&view, rules, &pause).await?;
     let timestamps = match rules.timestamp_type {
         TimestampType::CreateTime => found.max_timestamp,
         TimestampType::LogAppendTime => rules.now_ms,
@@ -109,7 +114,8 @@ pub(super) fn producer_batch(records: Bytes, rules: &Rules) -> Result<ValidBatch
                 records_bytes: found.records_bytes,
                 batch_bytes_max: rules.batch_bytes_max,
             };
-            view.recompressed(encoding, timestamps, bounds)
+            view.recompressed(encoding, timestamps, bounds, pause)
+                .await
                 .map_err(refuse)?
         }
         _ if timestamps != view.timestamps() => view.with_timestamps(timestamps),

@@ -46,14 +46,20 @@ pub(super) struct Found {
     pub(super) records_bytes: usize,
 }
 
-/// Scans every record.
-pub(super) fn check(view: &BatchView, rules: &Rules) -> Result<Found, ProduceError> {
+/// Scans every record. `pause` is awaited between slices of the work.
+pub(super) async fn check(
+    view: &BatchView,
+    rules: &Rules,
+    pause: &impl AsyncFn(),
+) -> Result<Found, ProduceError> {
     let header = view.header();
     let is_marked = header.attributes.timestamp_type() == TimestampType::LogAppendTime;
     let mut scan = view.scan(rules.records_bytes_max).map_err(refuse)?;
     let mut max_timestamp = NO_TIMESTAMP;
     let mut refusals = Refusals::default();
-    for (record, index) in scan.by_ref().zip(0..) {
+    let mut index = 0;
+    let mut pause_bytes = SLICE_BYTES;
+    while let Some(record) = scan.next() {
         let record = record.map_err(refuse)?;
         if record.offset_delta != index {
             // Kafka keeps or renumbers these; no client is known to send them.
@@ -63,6 +69,11 @@ pub(super) fn check(view: &BatchView, rules: &Rules) -> Result<Found, ProduceErr
         max_timestamp = max_timestamp.max(timestamp);
         if let Some(reason) = rules.reason_against(&record, timestamp, is_marked) {
             refusals.add(RecordRefusal { index, reason });
+        }
+        index += 1;
+        if index % SLICE_RECORDS == 0 || scan.total_bytes() > pause_bytes {
+            pause_bytes = scan.total_bytes() + SLICE_BYTES;
+            pause().await;
         }
     }
     refusals.into_result(header.record_count)?;
@@ -163,6 +174,11 @@ impl fmt::Display for RecordRefusalReason {
         }
     }
 }
+
+/// Decompressed bytes that are scanned without a pause, unless one record has more.
+const SLICE_BYTES: usize = 1 << 20;
+/// Records that are scanned without a pause.
+const SLICE_RECORDS: i32 = 10_000;
 
 /// A record without a timestamp.
 const NO_TIMESTAMP: i64 = -1;

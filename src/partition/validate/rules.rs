@@ -60,14 +60,8 @@ fn encoding(config: &TopicConfig) -> Option<Encoding> {
     }
 }
 
-/// Far beyond what compresses in earnest, and little enough that a core is not held up.
+/// What a request could carry that is not compressed is not refused for being compressed
+/// well; and a batch that is not compressed is bounded by `max.message.bytes` alone.
 fn records_bytes_max(batch_bytes_max: usize) -> usize {
-    batch_bytes_max
-        .saturating_mul(GROWTH_MAX)
-        .clamp(ALWAYS_ALLOWED_BYTES, RECORDS_BYTES_MAX)
+    batch_bytes_max.max(RECORDS_BYTES_MAX)
 }
-
-/// How many times `max.message.bytes` the records of a batch may take, decompressed.
-const GROWTH_MAX: usize = 32;
-/// What they may take in any topic.
-const ALWAYS_ALLOWED_BYTES: usize = 16 << 20;

@@ -4,6 +4,7 @@ use super::*;
 use crate::config::{BrokerConfig, TopicConfig};
 use crate::protocol::batch::{compress, BatchBuilder, Compression, Encoding};
 use bytes::BytesMut;
+use futures_lite::future::block_on;
 use kafka_protocol::records as oracle;
 use proptest::prelude::*;
 
@@ -17,6 +18,11 @@ mod at {
     pub const MAX_TIMESTAMP: usize = 35;
     pub const RECORD_COUNT: usize = 57;
     pub const RECORDS: usize = 61;
+}
+
+/// Without others to pause for.
+fn producer_batch(records: Bytes, rules: &Rules) -> Result<ValidBatch, ProduceError> {
+    block_on(super::producer_batch(records, rules, async || {}))
 }
 
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -411,18 +417,27 @@ fn a_bomb_is_refused_at_its_limit_and_less_is_taken() {
 }
 
 #[test]
-fn what_records_may_grow_to_follows_max_message_bytes() {
+fn what_compresses_to_a_hundredth_is_taken_as_kafka_takes_it() {
+    let broker = BrokerConfig::default();
     let limit = |max_message_bytes| {
-        let broker = BrokerConfig::default();
         let config = TopicConfig {
             max_message_bytes,
             ..TopicConfig::from_broker(&broker)
         };
         Rules::of(&config, NOW_MS).records_bytes_max
     };
-    assert_eq!(limit(0), 16 << 20);
-    assert_eq!(limit(1 << 20), 32 << 20);
-    assert_eq!(limit(u32::MAX), 100 << 20);
+    assert_eq!(limit(0), 100 << 20);
+    assert_eq!(limit(1 << 20), 100 << 20);
+    // A batch that is not compressed is never refused for its decompressed size.
+    assert_eq!(limit(300 << 20), 300 << 20);
+    let mut builder = BatchBuilder::new().compression(Compression::Zstd);
+    let value = br#"{"level":"INFO","message":"ready"}"#.repeat(32_000);
+    for _ in 0..60 {
+        builder.push(NOW_MS, None, Some(&value));
+    }
+    let batch = builder.build();
+    assert!(batch.len() < 1 << 20, "it passes max.message.bytes");
+    producer_batch(batch, &rules()).expect("60 MiB of log lines are taken");
 }
 
 #[test]
@@ -601,4 +616,48 @@ fn settings_become_rules() {
     let config = TopicConfig::resolve(&broker, [("message.timestamp.type", "LogAppendTime")]);
     let rules = Rules::of(&config.unwrap(), NOW_MS);
     assert_eq!(rules.timestamp_type, TimestampType::LogAppendTime);
+}
+
+#[test]
+fn a_large_batch_pauses_for_others_and_a_small_one_does_not() {
+    let pauses = |records: Bytes, encoding| {
+        let count = std::cell::Cell::new(0);
+        let pause = async || count.set(count.get() + 1);
+        let rules = Rules {
+            encoding,
+            ..rules()
+        };
+        let done = block_on(super::producer_batch(records, &rules, pause));
+        done.expect("taken");
+        count.get()
+    };
+    let built = |codec, records: usize, bytes| {
+        let mut builder = BatchBuilder::new().compression(codec);
+        let value = vec![b'v'; bytes];
+        for _ in 0..records {
+            builder.push(NOW_MS, None, Some(&value));
+        }
+        builder.build()
+    };
+    for codec in Compression::ALL {
+        for to in Compression::ALL {
+            let to = Some(Encoding::of(to));
+            assert_eq!(
+                pauses(built(codec, 10, 1_000), to),
+                0,
+                "{codec:?} to {to:?}"
+            );
+        }
+        assert!(pauses(built(codec, 40_000, 10), None) >= 4, "{codec:?}");
+    }
+    for codec in &Compression::ALL[1..] {
+        let large = built(*codec, 80, 100_000);
+        assert!(pauses(large.clone(), None) >= 7, "{codec:?}");
+        for to in &Compression::ALL[1..] {
+            if to != codec {
+                let to = Some(Encoding::of(*to));
+                assert!(pauses(large.clone(), to) >= 7 + 100, "{codec:?} to {to:?}");
+            }
+        }
+    }
 }

@@ -44,16 +44,18 @@ impl BatchView {
         seal(self.bytes().to_vec(), self.header(), timestamps)
     }
 
-    /// The batch in another compression.
+    /// The batch in another compression. `pause` is awaited between slices of the work,
+    /// and not at all for a small batch.
     ///
     /// # Errors
     /// [`BatchError::Outgrown`], as soon as that is sure; otherwise only what a scan
     /// would have found, or a failing compressor.
-    pub fn recompressed(
+    pub async fn recompressed(
         &self,
         encoding: Encoding,
         timestamps: Timestamps,
         bounds: RecompressBounds,
+        pause: impl AsyncFn(),
     ) -> Result<Self, BatchError> {
         let mut pieces = self.pieces(bounds.records_bytes)?;
         let mut bytes = Vec::with_capacity(self.bytes().len().min(bounds.batch_bytes_max));
@@ -64,7 +66,9 @@ impl BatchView {
             bounds.records_bytes,
             &mut bytes,
             bounds.batch_bytes_max,
+            pause,
         )
+        .await
         .map_err(|error| match error {
             CompressError::TooLarge => BatchError::Outgrown(bounds.batch_bytes_max),
             CompressError::Failed(reason) => BatchError::Compress(reason),

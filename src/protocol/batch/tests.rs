@@ -424,7 +424,7 @@ fn what_is_rewritten_keeps_records_and_producer() {
                 batch_bytes_max: LIMIT,
             };
             let new = batch
-                .recompressed(Encoding::of(to), timestamps, bounds)
+                .recompressed_now(Encoding::of(to), timestamps, bounds)
                 .unwrap();
             let restamped = batch.with_timestamps(timestamps);
             for (new, codec) in [(&new, to), (&restamped, from)] {
@@ -444,14 +444,26 @@ fn what_is_rewritten_keeps_records_and_producer() {
                 batch_bytes_max: new.bytes().len() - 1,
                 ..bounds
             };
-            let error = batch.recompressed(Encoding::of(to), timestamps, small);
+            let error = batch.recompressed_now(Encoding::of(to), timestamps, small);
             assert_eq!(error, Err(BatchError::Outgrown(small.batch_bytes_max)));
             let exact = RecompressBounds {
                 batch_bytes_max: new.bytes().len(),
                 ..bounds
             };
-            let fits = batch.recompressed(Encoding::of(to), timestamps, exact);
+            let fits = batch.recompressed_now(Encoding::of(to), timestamps, exact);
             assert_eq!(fits, Ok(new), "{from:?} to {to:?}");
         }
+    }
+}
+
+impl BatchView {
+    fn recompressed_now(
+        &self,
+        encoding: Encoding,
+        timestamps: Timestamps,
+        bounds: RecompressBounds,
+    ) -> Result<Self, BatchError> {
+        let done = self.recompressed(encoding, timestamps, bounds, async || {});
+        futures_lite::future::block_on(done)
     }
 }

@@ -3,6 +3,7 @@
 use super::snappy::XerialWriter;
 use super::zstd_context::compress_zstd;
 use super::{Compression, DecompressError, Pieces};
+use futures_lite::future::block_on;
 use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 use std::io::{self, Write};
 
@@ -42,13 +43,15 @@ pub(in super::super) enum CompressError {
 
 /// Compresses all pieces, of `bytes` bytes together, to the end of `out`, as a client
 /// would: snappy in xerial framing, LZ4 in independent blocks (Java refuses linked
-/// ones). `out` grows to at most `bytes_max`.
-pub(in super::super) fn compress_into(
+/// ones). `out` grows to at most `bytes_max`. `pause` is awaited between slices of the
+/// work, each of which takes milliseconds at the highest levels.
+pub(in super::super) async fn compress_into(
     encoding: Encoding,
     pieces: &mut Pieces<'_>,
     bytes: usize,
     out: &mut Vec<u8>,
     bytes_max: usize,
+    pause: impl AsyncFn(),
 ) -> Result<(), CompressError> {
     let mut to = Bounded {
         out,
@@ -56,11 +59,13 @@ pub(in super::super) fn compress_into(
         is_exceeded: false,
     };
     let written = match encoding.compression {
-        Compression::Zstd => return compress_zstd(encoding.level, pieces, bytes, &mut to),
-        Compression::None => write_all(pieces, &mut to),
-        Compression::Gzip => gzip(encoding.level, pieces, &mut to),
-        Compression::Snappy => snappy(pieces, &mut to),
-        Compression::Lz4 => lz4(pieces, &mut to),
+        Compression::Zstd => {
+            return compress_zstd(encoding.level, pieces, bytes, &mut to, pause).await
+        }
+        Compression::None => write_all(pieces, &mut to, pause).await,
+        Compression::Gzip => gzip(encoding.level, pieces, &mut to, pause).await,
+        Compression::Snappy => snappy(pieces, &mut to, pause).await,
+        Compression::Lz4 => lz4(pieces, &mut to, pause).await,
     };
     match written {
         Err(CompressError::Failed(_)) if to.is_exceeded => Err(CompressError::TooLarge),
@@ -68,55 +73,87 @@ pub(in super::super) fn compress_into(
     }
 }
 
-fn gzip(level: i32, pieces: &mut Pieces<'_>, to: &mut Bounded<'_>) -> Result<(), CompressError> {
+async fn gzip(
+    level: i32,
+    pieces: &mut Pieces<'_>,
+    to: &mut Bounded<'_>,
+    pause: impl AsyncFn(),
+) -> Result<(), CompressError> {
     let level = match u32::try_from(level) {
         Ok(level) => flate2::Compression::new(level.min(9)),
         Err(_) => flate2::Compression::default(),
     };
     let mut encoder = flate2::write::GzEncoder::new(to, level);
-    write_all(pieces, &mut encoder)?;
+    write_all(pieces, &mut encoder, pause).await?;
     encoder.finish()?;
     Ok(())
 }
 
-fn snappy(pieces: &mut Pieces<'_>, to: &mut Bounded<'_>) -> Result<(), CompressError> {
+async fn snappy(
+    pieces: &mut Pieces<'_>,
+    to: &mut Bounded<'_>,
+    pause: impl AsyncFn(),
+) -> Result<(), CompressError> {
     let mut encoder = XerialWriter::new(to)?;
-    write_all(pieces, &mut encoder)?;
+    write_all(pieces, &mut encoder, pause).await?;
     Ok(encoder.finish()?)
 }
 
-fn lz4(pieces: &mut Pieces<'_>, to: &mut Bounded<'_>) -> Result<(), CompressError> {
+async fn lz4(
+    pieces: &mut Pieces<'_>,
+    to: &mut Bounded<'_>,
+    pause: impl AsyncFn(),
+) -> Result<(), CompressError> {
     let info = FrameInfo::new()
         .block_mode(BlockMode::Independent)
         .block_size(BlockSize::Max64KB);
     let mut encoder = FrameEncoder::with_frame_info(info, to);
-    write_all(pieces, &mut encoder)?;
+    write_all(pieces, &mut encoder, pause).await?;
     encoder
         .finish()
         .map_err(|error| CompressError::Failed(error.to_string()))?;
     Ok(())
 }
 
-fn write_all(pieces: &mut Pieces<'_>, to: &mut impl Write) -> Result<(), CompressError> {
+async fn write_all(
+    pieces: &mut Pieces<'_>,
+    to: &mut impl Write,
+    pause: impl AsyncFn(),
+) -> Result<(), CompressError> {
     loop {
         match pieces.next_piece()? {
             [] => return Ok(()),
-            piece => to.write_all(piece)?,
+            piece => {
+                for (n, slice) in piece.chunks(SLICE_BYTES).enumerate() {
+                    if n > 0 {
+                        pause().await;
+                    }
+                    to.write_all(slice)?;
+                }
+            }
+        }
+        if pieces.total_bytes() > SLICE_BYTES {
+            pause().await;
         }
     }
 }
+
+/// Bytes that are compressed without a pause.
+pub(super) const SLICE_BYTES: usize = 64 << 10;
 
 /// Compresses `input` at the default level.
 pub fn compress(codec: Compression, input: &[u8]) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     let mut pieces = Pieces::new(Compression::None, input, input.len());
-    match compress_into(
+    let done = compress_into(
         Encoding::of(codec),
         &mut pieces,
         input.len(),
         &mut out,
         usize::MAX,
-    ) {
+        async || {},
+    );
+    match block_on(done) {
         Ok(()) => Ok(out),
         Err(error) => Err(io::Error::other(format!("{error:?}"))),
     }

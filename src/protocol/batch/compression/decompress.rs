@@ -1,17 +1,13 @@
 //! [`Pieces`]: records decompressed a piece at a time.
 
 use super::zstd_context::ZstdFrames;
-use super::{malformed, snappy, Compression, DecompressError};
-use flate2::bufread::MultiGzDecoder;
-use lz4_flex::frame::FrameDecoder;
+use super::{grow, gzip, lz4, snappy, Compression, DecompressError};
 use std::cell::Cell;
-use std::io::{self, Read};
 
 /// Decompressed bytes, one piece after the other: a lending iterator. What is not
 /// compressed comes as it is, in one piece.
 pub struct Pieces<'a> {
     source: Source<'a>,
-    codec: Compression,
     /// What the source decompresses into; kept for the thread's next batch.
     buf: Vec<u8>,
     /// Bytes of the current piece in `buf`.
@@ -23,9 +19,9 @@ pub struct Pieces<'a> {
 enum Source<'a> {
     /// The current piece, and whether it was given out.
     Plain(&'a [u8], bool),
-    Gzip(Box<MultiGzDecoder<&'a [u8]>>),
+    Gzip(gzip::Members<'a>),
     Snappy(snappy::Blocks<'a>),
-    Lz4(Box<FrameDecoder<WholeInput<'a>>>),
+    Lz4(lz4::Blocks<'a>),
     Zstd(ZstdFrames<'a>),
 }
 
@@ -34,24 +30,20 @@ impl<'a> Pieces<'a> {
     pub fn new(codec: Compression, input: &'a [u8], limit: usize) -> Self {
         let source = match codec {
             Compression::None => Source::Plain(input, false),
-            Compression::Gzip => Source::Gzip(Box::new(MultiGzDecoder::new(input))),
+            Compression::Gzip => Source::Gzip(gzip::Members::new(input)),
             Compression::Snappy => Source::Snappy(snappy::Blocks::new(input)),
-            Compression::Lz4 => Source::Lz4(Box::new(FrameDecoder::new(WholeInput {
-                rest: input,
-                is_cut_off: false,
-            }))),
+            Compression::Lz4 => Source::Lz4(lz4::Blocks::new(input)),
             Compression::Zstd => Source::Zstd(ZstdFrames::new(input, limit)),
         };
         let mut buf = match codec {
             Compression::None => Vec::new(),
             _ => PIECE.take(),
         };
-        if codec != Compression::None && buf.len() < PIECE_BYTES {
-            buf.resize(PIECE_BYTES, 0);
+        if codec != Compression::None {
+            grow(&mut buf, PIECE_BYTES);
         }
         Self {
             source,
-            codec,
             buf,
             len: 0,
             total: 0,
@@ -77,12 +69,9 @@ impl<'a> Pieces<'a> {
                 }
                 bytes.len()
             }
-            Source::Gzip(decoder) => read(self.codec, decoder, &mut self.buf)?,
+            Source::Gzip(members) => members.read(&mut self.buf[..PIECE_BYTES])?,
             Source::Snappy(blocks) => blocks.next_block(&mut self.buf, room, self.limit)?,
-            Source::Lz4(decoder) => match read(self.codec, decoder, &mut self.buf)? {
-                0 => decoder.get_ref().check_end().map(|()| 0)?,
-                len => len,
-            },
+            Source::Lz4(blocks) => blocks.next_block(&mut self.buf)?,
             Source::Zstd(frames) => frames.read(&mut self.buf[..PIECE_BYTES])?,
         };
         if len > room {
@@ -117,47 +106,6 @@ impl Drop for Pieces<'_> {
     }
 }
 
-fn read(
-    codec: Compression,
-    reader: &mut impl Read,
-    buf: &mut [u8],
-) -> Result<usize, DecompressError> {
-    loop {
-        match reader.read(buf) {
-            Ok(len) => return Ok(len),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(malformed(codec, &e)),
-        }
-    }
-}
-
-/// Notes whether more was asked for than there was: the LZ4 decoder takes the end of its
-/// input for the end of the frame.
-struct WholeInput<'a> {
-    rest: &'a [u8],
-    is_cut_off: bool,
-}
-
-impl WholeInput<'_> {
-    fn check_end(&self) -> Result<(), DecompressError> {
-        if self.is_cut_off {
-            Err(malformed(Compression::Lz4, "the frame is cut off"))
-        } else if !self.rest.is_empty() {
-            Err(malformed(Compression::Lz4, "bytes follow the frame"))
-        } else {
-            Ok(())
-        }
-    }
-}
-
-impl Read for WholeInput<'_> {
-    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
-        let n = self.rest.read(piece)?;
-        self.is_cut_off |= n == 0 && !piece.is_empty();
-        Ok(n)
-    }
-}
-
 /// Decompresses all of `input` to at most `limit` bytes.
 pub fn decompress(
     codec: Compression,
@@ -188,5 +136,5 @@ thread_local! {
 /// Bytes of a piece: large enough that few records straddle two, and within a core's
 /// second-level cache.
 const PIECE_BYTES: usize = 64 << 10;
-/// A buffer is kept for the next batch only up to this size.
-const KEPT_PIECE_BYTES_MAX: usize = 1 << 20;
+/// A buffer is kept for the next batch only up to this size: that of the largest LZ4 block.
+const KEPT_PIECE_BYTES_MAX: usize = 4 << 20;

@@ -3,15 +3,18 @@
 //! Safe because nothing is made in one go: [`Pieces`] decompresses a piece at a time
 //! and stops at the caller's limit, and [`compress_into`] stops where its output
 //! would exceed one. Memory grows with what was really decompressed, never with what a
-//! header claims: a piece of 64 KiB, and the fixed windows of LZ4 (blocks of at most
-//! 4 MiB) and zstd (at most 8 MiB, or the limit if larger). The one exception is
-//! snappy without framing, which is one block: it comes in one piece, at most 22 times
-//! its input and within the limit.
+//! header claims: a piece of 64 KiB, a block of LZ4 (at most 4 MiB), and the window of
+//! zstd (at most 8 MiB, or the limit if larger). The one exception is snappy without
+//! framing, which is one block: it comes in one piece, at most 22 times its input and
+//! within the limit. A thread keeps its buffer and the state of a decompressor from batch
+//! to batch, so that a small batch does not pay for them.
 //!
 //! What it is not: the records inside are not looked at.
 
 mod compress;
 mod decompress;
+mod gzip;
+mod lz4;
 mod snappy;
 mod zstd_context;
 
@@ -91,5 +94,32 @@ fn malformed(codec: Compression, reason: &(impl ToString + ?Sized)) -> Decompres
     DecompressError::Malformed {
         codec,
         reason: reason.to_string(),
+    }
+}
+
+#[cold]
+fn cut_off(codec: Compression) -> DecompressError {
+    malformed(codec, "it is cut off")
+}
+
+/// Takes `N` bytes off the front; none if there are fewer.
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(*bytes)
+}
+
+/// Takes that many bytes off the front; none if there are fewer.
+fn take_slice<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (bytes, behind) = rest.split_at_checked(length)?;
+    *rest = behind;
+    Some(bytes)
+}
+
+/// Makes `out` have at least that many bytes, and no spare ones beside.
+fn grow(out: &mut Vec<u8>, length: usize) {
+    if out.len() < length {
+        out.reserve_exact(length - out.len());
+        out.resize(length, 0);
     }
 }

@@ -1,7 +1,7 @@
 //! Snappy: one block, or blocks in the framing of Java's snappy library ("xerial"): a
 //! magic, two i32 versions, then each block after an i32 length.
 
-use super::{malformed, Compression, DecompressError};
+use super::{grow, malformed, Compression, DecompressError};
 use std::io::{self, Write};
 
 /// Decompresses block after block.
@@ -79,17 +79,15 @@ fn decompress_block(
 ) -> Result<usize, DecompressError> {
     let claimed =
         snap::raw::decompress_len(block).map_err(|e| malformed(Compression::Snappy, &e))?;
-    if claimed > room {
-        return Err(DecompressError::TooLarge { limit });
-    }
     // Three bytes make at most 64: a larger claim cannot come true and is not reserved.
     if claimed / 22 > block.len() {
         let reason = format!("{claimed} bytes are claimed of a block of {}", block.len());
         return Err(malformed(Compression::Snappy, &reason));
     }
-    if out.len() < claimed {
-        out.resize(claimed, 0);
+    if claimed > room {
+        return Err(DecompressError::TooLarge { limit });
     }
+    grow(out, claimed);
     snap::raw::Decoder::new()
         .decompress(block, &mut out[..claimed])
         .map_err(|e| malformed(Compression::Snappy, &e))

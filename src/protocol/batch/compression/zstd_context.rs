@@ -3,7 +3,7 @@
 //! its use, so that it carries nothing over but memory, and one that has grown beyond
 //! [`KEPT_BYTES_MAX`] is given back.
 
-use super::compress::{Bounded, CompressError};
+use super::compress::{Bounded, CompressError, SLICE_BYTES};
 use super::{malformed, Compression, DecompressError, Pieces};
 use std::cell::Cell;
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective as End;
@@ -84,26 +84,28 @@ fn decompression_context(limit: usize) -> Result<DCtx<'static>, DecompressError>
 /// The size is told beforehand, as the tables of a level are made to measure then: a
 /// small batch is spared tables of some MiB, and the highest levels, which would take
 /// hundreds of MiB otherwise, are bounded by the batch.
-pub(super) fn compress_zstd(
+pub(super) async fn compress_zstd(
     level: i32,
     pieces: &mut Pieces<'_>,
     bytes: usize,
     to: &mut Bounded<'_>,
+    pause: impl AsyncFn(),
 ) -> Result<(), CompressError> {
     let mut context = COMPRESSION.take().unwrap_or_default();
-    let done = compress_frame(&mut context, level, pieces, bytes, to);
+    let done = compress_frame(&mut context, level, pieces, bytes, to, pause).await;
     if context.sizeof() <= KEPT_BYTES_MAX {
         COMPRESSION.set(Some(context));
     }
     done
 }
 
-fn compress_frame(
+async fn compress_frame(
     context: &mut CCtx<'static>,
     level: i32,
     pieces: &mut Pieces<'_>,
     bytes: usize,
     to: &mut Bounded<'_>,
+    pause: impl AsyncFn(),
 ) -> Result<(), CompressError> {
     let level = level.clamp(zstd_safe::min_c_level(), zstd_safe::max_c_level());
     context
@@ -114,27 +116,40 @@ fn compress_frame(
         .map_err(failed)?;
     loop {
         let piece = pieces.next_piece()?;
-        let end = match piece {
-            [] => End::ZSTD_e_end,
-            _ => End::ZSTD_e_continue,
-        };
-        let mut input = InBuffer::around(piece);
-        loop {
-            let remaining = to.fill(COMPRESSED_PIECE_BYTES, |room| {
-                let mut output = OutBuffer::around(room);
-                let remaining = context.compress_stream2(&mut output, &mut input, end);
-                remaining.map(|remaining| (output.pos(), remaining))
-            });
-            let remaining = remaining?.map_err(failed)?;
-            let is_taken = match end {
-                End::ZSTD_e_end => remaining == 0,
-                _ => input.pos() == piece.len(),
-            };
-            if is_taken {
-                break;
-            }
-        }
         if piece.is_empty() {
+            return compress_slice(context, &[], End::ZSTD_e_end, to);
+        }
+        for (n, slice) in piece.chunks(SLICE_BYTES).enumerate() {
+            if n > 0 {
+                pause().await;
+            }
+            compress_slice(context, slice, End::ZSTD_e_continue, to)?;
+        }
+        if pieces.total_bytes() > SLICE_BYTES {
+            pause().await;
+        }
+    }
+}
+
+fn compress_slice(
+    context: &mut CCtx<'static>,
+    slice: &[u8],
+    end: End,
+    to: &mut Bounded<'_>,
+) -> Result<(), CompressError> {
+    let mut input = InBuffer::around(slice);
+    loop {
+        let remaining = to.fill(COMPRESSED_PIECE_BYTES, |room| {
+            let mut output = OutBuffer::around(room);
+            let remaining = context.compress_stream2(&mut output, &mut input, end);
+            remaining.map(|remaining| (output.pos(), remaining))
+        });
+        let remaining = remaining?.map_err(failed)?;
+        let is_taken = match end {
+            End::ZSTD_e_end => remaining == 0,
+            _ => input.pos() == slice.len(),
+        };
+        if is_taken {
             return Ok(());
         }
     }
