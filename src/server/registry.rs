@@ -50,6 +50,8 @@ pub(super) struct Open {
     pub draining: Cell<bool>,
     /// The reader waits for a frame's first byte; it may be closed at once.
     pub between_frames: Cell<bool>,
+    /// Requests that hold memory for their lists.
+    pub lists_held: Cell<usize>,
     /// Answers that the peer has not taken.
     pub backlog: Backlog,
     /// The order in which fetches get memory for their answers.
@@ -175,8 +177,11 @@ impl Registry {
             or(stop, shard.rt().sleep(SWEEP)).await;
             let now = shard.rt().now();
             let answers_wait = shard.memory().take_responses_waited();
+            let decoding_waits = shard.memory().decoding_waits();
             let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
             for connection in open {
+                let holds = connection.lists_held.get() > 0;
+                connection.hurry.press(decoding_waits && holds);
                 let reason = if connection.stalls_others(&shard, now, answers_wait) {
                     "it held memory that others wait for and made too little progress (min.request.progress)"
                 } else if connection.is_idle(now, idle_max) {
@@ -289,6 +294,7 @@ impl ConnectionHost for Host {
             answered: Event::new(),
             draining: Cell::new(shard.is_stopping()),
             between_frames: Cell::new(true),
+            lists_held: Cell::new(0),
             backlog: Backlog::default(),
             fetch_turns: Turns::default(),
             hurry: Hurry::default(),

@@ -37,26 +37,45 @@ pub struct FetchPlan {
     pub hurry: Hurry,
 }
 
-/// Says that nobody wants to wait any longer: what is there is the answer. Cheap to
-/// clone; once set it stays.
+/// Says that a connection's requests may not wait any longer: what is there is the
+/// answer. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Hurry(Rc<(Cell<bool>, Event)>);
+pub struct Hurry(Rc<Urges>);
+
+#[derive(Default)]
+struct Urges {
+    is_set: Cell<bool>,
+    is_pressed: Cell<bool>,
+    changed: Event,
+}
 
 impl Hurry {
-    /// Ends all waits.
+    /// Ends all waits for ever: nobody wants the answers.
     pub fn set(&self) {
-        self.0 .0.set(true);
-        self.0 .1.notify_all();
+        self.0.is_set.set(true);
+        self.0.changed.notify_all();
     }
 
-    /// True once set.
-    pub fn is_set(&self) -> bool {
-        self.0 .0.get()
+    /// Ends waits as long as it is pressed: others want the memory that they hold.
+    pub fn press(&self, is_pressed: bool) {
+        if self.0.is_pressed.replace(is_pressed) != is_pressed {
+            self.0.changed.notify_all();
+        }
     }
 
-    /// Resolves when it is set after this call.
+    /// True if no request may wait now.
+    pub(super) fn ends_waits(&self) -> bool {
+        self.0.is_set.get() || self.0.is_pressed.get()
+    }
+
+    /// Resolves when it changes after this call.
     pub(super) fn listen(&self) -> Listen {
-        self.0 .1.listen()
+        self.0.changed.listen()
+    }
+
+    /// Resolves once it is set.
+    async fn until_set(&self) {
+        self.0.changed.wait_until(|| self.0.is_set.get()).await;
     }
 }
 
@@ -79,7 +98,7 @@ impl Shard {
             let is_over = plan.parts.is_empty()
                 || deadline.since(self.rt().now()).is_zero()
                 || self.is_stopping()
-                || plan.hurry.is_set();
+                || plan.hurry.ends_waits();
             let bytes_least = if is_over { 0 } else { plan.bytes_min };
             let outcomes = self.read_if(&plan, plan.bytes_max, bytes_least).await;
             let bytes: usize = outcomes.iter().flatten().map(|outcome| outcome.bytes).sum();
@@ -115,16 +134,12 @@ impl Shard {
             return Some(Fetched { outcomes, charge });
         }
         drop(outcomes);
-        let hurry = plan.hurry.listen();
-        if plan.hurry.is_set() {
-            return None;
-        }
         let granted = async { Some(self.memory().response(bytes).await) };
         let given_up = async {
-            hurry.await;
+            plan.hurry.until_set().await;
             None
         };
-        let charge = or(granted, given_up).await?;
+        let charge = or(given_up, granted).await?;
         let bytes_max = (charge.amount() as usize).max(1);
         let outcomes = self.read_if(&plan, bytes_max, 0).await;
         Some(Fetched { outcomes, charge })

@@ -89,6 +89,11 @@ impl Memory {
         granted
     }
 
+    /// True if a frame waits to be decoded.
+    pub fn decoding_waits(&self) -> bool {
+        self.decoded.is_contended()
+    }
+
     /// True if another frame of that size class waits for memory.
     pub fn frames_wait(&self, len: usize) -> bool {
         if len <= SMALL_FRAME_BYTES {
@@ -145,7 +150,7 @@ impl Memory {
     pub fn take_responses_waited(&self) -> bool {
         self.responses_waited.replace(false)
             || self.responses.is_contended()
-            || self.decoded.is_contended()
+            || self.decoding_waits()
     }
 }
 

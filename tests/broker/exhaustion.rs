@@ -1,7 +1,7 @@
 //! Case C18 (KAFKA-2878): peers that claim more memory than there is.
 
 use super::broker::Broker;
-use super::client::{batch_of, create_topic, fetch, produce_ok, with};
+use super::client::{batch_of, create_topic, fetch, fetch_request, produce_ok, with};
 use super::raw::{answer, connect, is_closed, request, send, PATIENCE};
 use super::{data_dir, launch};
 use highwater::protocol::messages::*;
@@ -249,5 +249,41 @@ fn given_peers_that_take_no_answer_when_answers_are_long_lists_then_memory_is_bo
         assert!(send(&mut other, &produce_to_nowhere(100_000)));
         assert_eq!(answer(&mut other).map(|(id, _)| id), Some(7));
     }
+    broker.stop();
+}
+
+#[test]
+fn given_long_polls_of_long_lists_when_another_request_needs_the_memory_then_they_end() {
+    let dir = data_dir();
+    let broker = launch(dir.path())
+        .shards(1)
+        .set("request.memory.bytes=16777216")
+        .start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "t", 1, &[]).await;
+    });
+    // A day; the second waits for its turn behind a short list that waits.
+    let mut long = fetch_request("t", 0, 0, 86_400_000, 1000);
+    let short = request(0, 12, &long);
+    let partition = |partition| FetchPartition {
+        partition,
+        ..Default::default()
+    };
+    long.topics[0].partitions = (0..60_000).map(partition).collect();
+    let long = request(1, 12, &long);
+    let mut polls: Vec<TcpStream> = (0..2).map(|_| connect(&broker)).collect();
+    assert!(send(&mut polls[0], &long));
+    assert!(send(&mut polls[1], &[short, long].concat()));
+    for poll in &polls {
+        poll.set_read_timeout(Some(Duration::from_secs(1)))
+            .expect("it can be set");
+        assert!(poll.peek(&mut [0]).is_err(), "it does not wait");
+        poll.set_read_timeout(Some(PATIENCE))
+            .expect("it can be set");
+    }
+    let mut other = connect(&broker);
+    assert!(send(&mut other, &produce_to_nowhere(60_000)));
+    assert_eq!(answer(&mut other).map(|(id, _)| id), Some(7));
+    assert!(answer(&mut polls[0]).is_some() || answer(&mut polls[1]).is_some());
     broker.stop();
 }
