@@ -81,7 +81,7 @@ async fn read_frames(
     shard: &Shard,
     mut reader: ConnReader,
     slots: Sender<Slot>,
-    open: &Rc<Open>,
+    open: &Open,
 ) -> Result<(), Ended> {
     let limit = shard.memory().frame_bytes_max();
     loop {
@@ -125,14 +125,13 @@ async fn read_frames(
             Started::Pipelined(work) => {
                 open.request_started();
                 slots.send(slot).await.map_err(|_| Ended::WriterGone)?;
-                let open = open.clone();
+                let backlog = open.backlog.clone();
+                let holding = decoded.is_some().then(|| open.hurry.holding());
                 shard.rt().spawn(Queue::Latency, async move {
-                    let lists = usize::from(decoded.is_some());
-                    open.lists_held.set(open.lists_held.get() + lists);
                     let mut done = work.await;
-                    open.lists_held.set(open.lists_held.get() - lists);
+                    drop(holding);
                     match &mut done {
-                        Some(answer) => answer.hold(&open.backlog, decoded),
+                        Some(answer) => answer.hold(&backlog, decoded),
                         None => drop(decoded),
                     }
                     // If the connection has failed meanwhile, nobody takes the answer.

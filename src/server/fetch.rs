@@ -90,6 +90,7 @@ pub(super) async fn run(
         sessions.borrow_mut().remove(request.session_id);
         return asked.answer_or_close(&failed(ErrorCode::FetchSessionIdNotFound));
     };
+    let _holding = listed.is_some().then(|| hurry.holding());
     let (parts, places) = context.with_list(|list| plan_of(&Topics::now(&shard), list));
     let bytes_max = clamp(request.max_bytes).min(shard.config().fetch_max_bytes as usize);
     // A connection that waits looks idle to the network between, too.

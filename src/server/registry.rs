@@ -50,8 +50,6 @@ pub(super) struct Open {
     pub draining: Cell<bool>,
     /// The reader waits for a frame's first byte; it may be closed at once.
     pub between_frames: Cell<bool>,
-    /// Requests that hold memory for their lists.
-    pub lists_held: Cell<usize>,
     /// Answers that the peer has not taken.
     pub backlog: Backlog,
     /// The order in which fetches get memory for their answers.
@@ -180,8 +178,7 @@ impl Registry {
             let decoding_waits = shard.memory().decoding_waits();
             let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
             for connection in open {
-                let holds = connection.lists_held.get() > 0;
-                connection.hurry.press(decoding_waits && holds);
+                connection.hurry.press(decoding_waits);
                 let reason = if connection.stalls_others(&shard, now, answers_wait) {
                     "it held memory that others wait for and made too little progress (min.request.progress)"
                 } else if connection.is_idle(now, idle_max) {
@@ -294,7 +291,6 @@ impl ConnectionHost for Host {
             answered: Event::new(),
             draining: Cell::new(shard.is_stopping()),
             between_frames: Cell::new(true),
-            lists_held: Cell::new(0),
             backlog: Backlog::default(),
             fetch_turns: Turns::default(),
             hurry: Hurry::default(),

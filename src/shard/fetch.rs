@@ -46,7 +46,18 @@ pub struct Hurry(Rc<Urges>);
 struct Urges {
     is_set: Cell<bool>,
     is_pressed: Cell<bool>,
+    holding: Cell<usize>,
     changed: Event,
+}
+
+/// A request that holds memory for its lists, until dropped.
+pub struct Holding(Hurry);
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let holding = &self.0 .0.holding;
+        holding.set(holding.get() - 1);
+    }
 }
 
 impl Hurry {
@@ -56,8 +67,16 @@ impl Hurry {
         self.0.changed.notify_all();
     }
 
-    /// Ends waits as long as it is pressed: others want the memory that they hold.
-    pub fn press(&self, is_pressed: bool) {
+    /// Counts a request that holds memory for its lists.
+    pub fn holding(&self) -> Holding {
+        self.0.holding.set(self.0.holding.get() + 1);
+        Holding(self.clone())
+    }
+
+    /// Ends waits, until told otherwise, if others want the memory for lists and a
+    /// request holds some, be it behind another that waits.
+    pub fn press(&self, is_wanted: bool) {
+        let is_pressed = is_wanted && self.0.holding.get() > 0;
         if self.0.is_pressed.replace(is_pressed) != is_pressed {
             self.0.changed.notify_all();
         }
