@@ -42,7 +42,7 @@ pub(super) async fn describe(
         ))
     });
     let charge = match refusal {
-        None => Some(shard.memory().response(bytes as usize).await),
+        None => Some(shard.memory().whole_response(bytes as usize).await),
         Some(_) => None,
     };
     let mut results = Vec::with_capacity(request.resources.len());

@@ -6,15 +6,17 @@
 //! barrier: it runs when all before it are answered, and the next frame is read when
 //! it is done.
 //!
+//! Bounded because no frame is read while the peer has not taken many bytes of answers.
+//!
 //! Fair because both sides give way after each frame and each piece of an answer, when
 //! their slice is used up, and because the reading side stops at [`IN_FLIGHT_MAX`]
 //! requests until the writing side has had its turn.
 
 use super::dispatch::{self, Started};
 use super::registry::{Open, Transfer};
-use super::respond::{Answer, BadRequest};
+use super::respond::{Answer, BadRequest, UNSENT_BYTES_MAX};
 use crate::protocol::Reader;
-use crate::runtime::local::{channel, oneshot, OneshotReceiver, Receiver, Sender};
+use crate::runtime::local::{channel, oneshot, OneshotReceiver, Permit, Receiver, Sender};
 use crate::runtime::{bytes_and_end, Conn, ConnReader, ConnWriter, IoError, Queue};
 use crate::shard::{Shard, SMALL_FRAME_BYTES};
 use bytes::Bytes;
@@ -41,6 +43,8 @@ enum Ended {
     FrameLength { length: i32, limit: usize },
     #[error("{0}")]
     BadRequest(BadRequest),
+    #[error("there is no memory for an answer of {bytes} bytes while so many are not taken (request.memory.bytes)")]
+    NoMemory { bytes: usize },
     #[error("the writing side has ended")]
     WriterGone,
 }
@@ -80,7 +84,11 @@ async fn read_frames(
     open: &Open,
 ) -> Result<(), Ended> {
     let limit = shard.memory().frame_bytes_max();
-    while !open.draining.get() {
+    loop {
+        open.backlog.below(UNSENT_BYTES_MAX).await;
+        if open.draining.get() {
+            return Ok(());
+        }
         open.between_frames.set(true);
         let mut prefix = [0; 4];
         let active = |_| open.active_at.set(shard.rt().now());
@@ -117,9 +125,15 @@ async fn read_frames(
             Started::Pipelined(work) => {
                 open.request_started();
                 slots.send(slot).await.map_err(|_| Ended::WriterGone)?;
+                let backlog = open.backlog.clone();
+                let holding = decoded.is_some().then(|| open.hurry.holding());
                 shard.rt().spawn(Queue::Latency, async move {
-                    let done = work.await;
-                    drop(decoded);
+                    let mut done = work.await;
+                    drop(holding);
+                    match &mut done {
+                        Some(answer) => answer.hold(&backlog, decoded),
+                        None => drop(decoded),
+                    }
                     // If the connection has failed meanwhile, nobody takes the answer.
                     let _ = answer.send(done);
                     // A produce that timed out is answered while its batches are still
@@ -135,10 +149,10 @@ async fn read_frames(
                 open.request_started();
                 let mut done = work.await.map_err(Ended::BadRequest)?;
                 drop((charge, decoded));
-                let bytes: usize = done.chunks.iter().map(Bytes::len).sum();
+                let bytes = done.bytes();
                 if done.charge.is_none() && bytes > SMALL_FRAME_BYTES {
                     // A peer that does not read it must not hold it for ever.
-                    done.charge = Some(shard.memory().response(bytes).await);
+                    done.charge = Some(charge_of_built(shard, bytes).await?);
                 }
                 let _ = answer.send(Some(done));
                 slots.send(slot).await.map_err(|_| Ended::WriterGone)?;
@@ -146,7 +160,17 @@ async fn read_frames(
         }
         shard.rt().yield_if_needed().await;
     }
-    Ok(())
+}
+
+/// Memory for an answer that is there already. While it waits other memory stands for it;
+/// where there is none left, too many wait.
+async fn charge_of_built(shard: &Shard, bytes: usize) -> Result<Permit, Ended> {
+    let memory = shard.memory();
+    if let Some(charge) = memory.try_response(bytes) {
+        return Ok(charge);
+    }
+    let _waits = memory.try_decoded(bytes).ok_or(Ended::NoMemory { bytes })?;
+    Ok(memory.whole_response(bytes).await)
 }
 
 async fn write_answers(
@@ -161,16 +185,17 @@ async fn write_answers(
             // close, so that the client looks for the leader again.
             return;
         };
+        let bytes = answer.bytes();
         let Answer {
             chunks,
             mut charge,
+            lists,
             unsent,
         } = answer;
         if chunks.is_empty() {
             open.request_answered();
             continue;
         }
-        let bytes: usize = chunks.iter().map(Bytes::len).sum();
         open.writing
             .set(Some(Transfer::new(bytes, shard.rt().now())));
         let mut left = VecDeque::from(chunks);
@@ -190,7 +215,7 @@ async fn write_answers(
             shard.rt().yield_if_needed().await;
         }
         open.writing.set(None);
-        drop(unsent);
+        drop((lists, unsent));
         shard.counters().bytes_out.add(bytes as u64);
         open.request_answered();
     }

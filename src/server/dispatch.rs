@@ -73,7 +73,7 @@ pub(super) async fn start(
                 // Its lists live on as what is read and answered.
                 permit.shrink_to(reader.decoded_bytes() as u64 * fetch::LISTS);
             }
-            let (turn, hurry) = (open.fetch_turns.next(), open.hurry.clone());
+            let (turn, hurry) = (open.fetch_turns.next(&open.backlog), open.hurry.clone());
             let sessions = open.fetch_sessions.clone();
             let run = fetch::run(shard, sessions, asked, request, turn, hurry);
             Started::Pipelined(Box::pin(run))

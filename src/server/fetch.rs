@@ -7,7 +7,7 @@
 use super::fetch_list::{Answered, PartitionList, Told, TopicLabel};
 use super::fetch_sessions::{FetchContext, FetchSessions};
 use super::lookup::Topics;
-use super::respond::{Answer, Asked, Backlog};
+use super::respond::{Answer, Asked, Backlog, UNSENT_BYTES_MAX};
 use crate::partition::{FetchOutcome, Reader};
 use crate::protocol::messages::{
     EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData,
@@ -15,7 +15,6 @@ use crate::protocol::messages::{
 use crate::protocol::{ErrorCode, Records};
 use crate::runtime::local::{oneshot, OneshotReceiver, OneshotSender, Permit};
 use crate::shard::{FetchPart, FetchPlan, Hurry, Shard};
-use bytes::Bytes;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,7 +26,6 @@ use std::time::Duration;
 #[derive(Default)]
 pub(super) struct Turns {
     last: RefCell<Option<OneshotReceiver<()>>>,
-    backlog: Backlog,
 }
 
 /// One fetch's place among its connection's.
@@ -40,12 +38,12 @@ pub(super) struct Turn {
 
 impl Turns {
     /// Takes the place after all that were taken.
-    pub fn next(&self) -> Turn {
+    pub fn next(&self, backlog: &Backlog) -> Turn {
         let (after, next) = oneshot();
         Turn {
             before: self.last.borrow_mut().replace(next),
             _after: after,
-            backlog: self.backlog.clone(),
+            backlog: backlog.clone(),
         }
     }
 }
@@ -59,9 +57,6 @@ impl Turn {
         self.backlog.below(UNSENT_BYTES_MAX).await;
     }
 }
-
-/// Bytes that a connection has not taken yet, from which on its next fetch waits.
-const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 /// Reads and answers; `None` closes the connection.
 pub(super) async fn run(
@@ -89,12 +84,13 @@ pub(super) async fn run(
         FetchContext::Incremental { session, .. } => listed(&shard, session.borrow().list.len()),
         FetchContext::Sessionless(_) | FetchContext::Full(_) => Some(None),
     };
-    let Some(_listed) = listed else {
+    let Some(listed) = listed else {
         // Without the session the client names all of its partitions, and the frame's
         // memory stands for them.
         sessions.borrow_mut().remove(request.session_id);
         return asked.answer_or_close(&failed(ErrorCode::FetchSessionIdNotFound));
     };
+    let _holding = listed.is_some().then(|| hurry.holding());
     let (parts, places) = context.with_list(|list| plan_of(&Topics::now(&shard), list));
     let bytes_max = clamp(request.max_bytes).min(shard.config().fetch_max_bytes as usize);
     // A connection that waits looks idle to the network between, too.
@@ -151,8 +147,7 @@ pub(super) async fn run(
         .add(bytes.sum::<usize>() as u64);
     let mut answer = asked.answer_or_close(&response)?;
     answer.charge = Some(fetched.charge);
-    let unsent = answer.chunks.iter().map(Bytes::len).sum();
-    answer.unsent = Some(turn.backlog.add(unsent));
+    answer.lists = listed;
     Some(answer)
 }
 

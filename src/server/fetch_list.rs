@@ -122,9 +122,41 @@ impl PartitionList {
         let slot = &mut self.topics[topic as usize];
         slot.partitions -= 1;
         if slot.partitions == 0 {
+            slot.label = TopicLabel::Id(Uuid::nil());
             self.numbers.remove(label);
             self.label_bytes -= label.bytes();
             self.topics_free.push(topic);
+        }
+        let sparse = |room: usize, len: usize| room > 4 * (len + SPARE);
+        if sparse(self.topics.len(), self.numbers.len())
+            || sparse(self.numbers.capacity(), self.numbers.len())
+            || sparse(self.places.capacity(), self.places.len())
+        {
+            self.compact();
+        }
+    }
+
+    /// Gives back the memory of what was forgotten: [`PartitionList::bytes`] counts what
+    /// is there, and budgets rely on it. Topics get new numbers, places stay.
+    fn compact(&mut self) {
+        let mut numbers = vec![0; self.topics.len()];
+        let mut topics = Vec::with_capacity(self.numbers.len());
+        for (old, slot) in std::mem::take(&mut self.topics).into_iter().enumerate() {
+            if slot.partitions > 0 {
+                numbers[old] = topics.len() as u32;
+                topics.push(slot);
+            }
+        }
+        self.topics = topics;
+        self.topics_free = Vec::new();
+        for number in self.numbers.values_mut() {
+            *number = numbers[*number as usize];
+        }
+        self.numbers.shrink_to_fit();
+        self.places = HashMap::with_capacity(self.order.len());
+        for (place, wanted) in &mut self.order {
+            wanted.topic = numbers[wanted.topic as usize];
+            self.places.insert((wanted.topic, wanted.index), *place);
         }
     }
 
@@ -267,6 +299,8 @@ impl TopicLabel {
     }
 }
 
+/// Room for so many entries is kept whatever is forgotten.
+const SPARE: usize = 16;
 /// About what a partition takes in both maps.
 const PARTITION_BYTES: usize = 160;
 /// About what a topic takes beside its name.
@@ -330,6 +364,53 @@ mod tests {
             list.forget(&TopicLabel::Name(Str::from_static(name)), 0);
         }
         assert_eq!((list.len(), list.bytes()), (0, empty));
+    }
+
+    #[test]
+    fn given_many_forgotten_then_their_memory_is_given_back_and_the_rest_stays() {
+        let many: Vec<FetchTopic> = (0..3_000)
+            .map(|i| topic(&format!("topic-{i}"), &[(0, i), (1, i), (2, i)]))
+            .collect();
+        let mut list = PartitionList::of(false, &many).into_kept();
+        for (i, topic) in many.iter().enumerate() {
+            let label = TopicLabel::Name(topic.topic.clone());
+            let indexes = if i % 1000 == 999 { 1..2 } else { 0..3 };
+            indexes.for_each(|index| list.forget(&label, index));
+        }
+        let left: Vec<(String, i32, i64)> = [999, 1999, 2999]
+            .into_iter()
+            .flat_map(|i| [0, 2].map(|index| (format!("topic-{i}"), index, i)))
+            .collect();
+        assert_eq!(wanted(&list), left);
+        let room = [
+            list.topics.len(),
+            list.numbers.capacity(),
+            list.places.capacity(),
+        ];
+        assert!(room.iter().all(|room| *room <= 200), "{room:?}");
+        assert!(
+            list.topics.iter().map(|t| t.label.bytes()).sum::<usize>() <= list.label_bytes,
+            "names of forgotten topics are kept"
+        );
+        // It works on: known topics are found again, and places are where they were.
+        list.add(
+            false,
+            &[topic("topic-999", &[(2, 7)]), topic("new", &[(0, 8)])],
+        );
+        let mut expected = left;
+        expected[1].2 = 7;
+        expected.push(("new".to_owned(), 0, 8));
+        assert_eq!(wanted(&list), expected);
+        let first = list.iter().next().expect("seven").0;
+        let records = Answered {
+            told: Told::NOTHING,
+            has_records: true,
+            is_exceptional: false,
+        };
+        assert!(list.note(first, &records));
+        list.forget(&TopicLabel::Name(Str::from_static("topic-999")), 0);
+        expected.remove(0);
+        assert_eq!(wanted(&list), expected);
     }
 
     #[test]

@@ -116,6 +116,9 @@ impl FetchSessions {
         if session.by_id != by_id {
             return Err(ErrorCode::FetchSessionTopicIdError);
         }
+        // First of all, and also if the session ends below: another request that still
+        // waits must see that the list is no longer the one whose places it knows.
+        session.epoch = next_epoch(session.epoch);
         session.list.add(by_id, &request.topics);
         for topic in &request.forgotten_topics_data {
             let label = TopicLabel::of(by_id, &topic.topic, topic.topic_id);
@@ -136,7 +139,6 @@ impl FetchSessions {
             let list = PartitionList::of(by_id, &request.topics);
             return Ok(FetchContext::Sessionless(list));
         }
-        session.epoch = next_epoch(session.epoch);
         let epoch = session.epoch;
         self.touch(&mut session, now);
         drop(session);

@@ -157,6 +157,34 @@ fn given_a_session_that_forgets_everything_then_it_is_closed() {
     assert_eq!((reads(&context), all.len(), all.bytes()), (vec![], 0, 0));
 }
 
+/// What waits knows places of the list that are gone by then.
+#[test]
+fn given_a_fetch_that_waits_when_another_ends_the_session_then_the_first_sees_it_moved() {
+    let more: Vec<(u128, i32, i64)> = (0..10).map(|index| (2, index, 0)).collect();
+    for (changed, code) in [
+        (forgetting(request(0, 2, &[]), &[(1, 0)]), None),
+        (
+            forgetting(request(0, 2, &more), &[(1, 0)]),
+            Some(ErrorCode::FetchSessionIdNotFound),
+        ),
+    ] {
+        let mut all = sessions(10, 1_000);
+        let id = make(&mut all, Mono(1), &[(1, 0, 5)]);
+        let waiting = all.begin(Mono(1), true, &request(id, 1, &[]));
+        let Ok(FetchContext::Incremental { session, epoch }) = waiting else {
+            panic!("an incremental fetch");
+        };
+        assert_eq!(session.borrow().epoch(), epoch);
+        let changed = FetchRequest {
+            session_id: id,
+            ..changed
+        };
+        assert_eq!(all.begin(Mono(1), true, &changed).err(), code);
+        assert_eq!((all.len(), all.bytes()), (0, 0));
+        assert_ne!(session.borrow().epoch(), epoch);
+    }
+}
+
 #[test]
 fn given_a_session_of_nothing_then_partitions_can_join_it() {
     let mut all = sessions(10, 1 << 20);

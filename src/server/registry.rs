@@ -4,6 +4,7 @@
 use super::connection;
 use super::fetch::Turns;
 use super::fetch_sessions::{FetchSessions, SessionLimits};
+use super::respond::Backlog;
 use crate::runtime::local::Event;
 use crate::runtime::{ConnCloser, Mono, Queue, Rt};
 use crate::shard::{ConnectionHost, Hurry, Incoming, Shard};
@@ -49,6 +50,8 @@ pub(super) struct Open {
     pub draining: Cell<bool>,
     /// The reader waits for a frame's first byte; it may be closed at once.
     pub between_frames: Cell<bool>,
+    /// Answers that the peer has not taken.
+    pub backlog: Backlog,
     /// The order in which fetches get memory for their answers.
     pub fetch_turns: Turns,
     /// Set when no long poll of this connection may go on.
@@ -172,8 +175,10 @@ impl Registry {
             or(stop, shard.rt().sleep(SWEEP)).await;
             let now = shard.rt().now();
             let answers_wait = shard.memory().take_responses_waited();
+            let decoding_waits = shard.memory().decoding_waits();
             let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
             for connection in open {
+                connection.hurry.press(decoding_waits);
                 let reason = if connection.stalls_others(&shard, now, answers_wait) {
                     "it held memory that others wait for and made too little progress (min.request.progress)"
                 } else if connection.is_idle(now, idle_max) {
@@ -286,6 +291,7 @@ impl ConnectionHost for Host {
             answered: Event::new(),
             draining: Cell::new(shard.is_stopping()),
             between_frames: Cell::new(true),
+            backlog: Backlog::default(),
             fetch_turns: Turns::default(),
             hurry: Hurry::default(),
             fetch_sessions: registry.fetch_sessions.clone(),
@@ -303,7 +309,7 @@ impl ConnectionHost for Host {
                 .await;
             if served.is_err() {
                 tracing::error!(%peer, "connection closed: its task panicked");
-                open.close();
+                open.writer_ended();
             }
             registry.open.borrow_mut().remove(&id);
             drop(counted);

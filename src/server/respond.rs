@@ -2,6 +2,7 @@
 
 use crate::protocol::{response_frame, DecodeError, EncodeError, Message, UnservedApi};
 use crate::runtime::local::{Event, Permit};
+use crate::shard::SMALL_FRAME_BYTES;
 use bytes::Bytes;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,6 +12,8 @@ use std::rc::Rc;
 pub(super) struct Answer {
     pub chunks: Vec<Bytes>,
     pub charge: Option<Permit>,
+    /// Memory of the request that stands for the answer's lists.
+    pub lists: Option<Permit>,
     /// Counted among what its connection has not taken yet.
     pub unsent: Option<Unsent>,
 }
@@ -21,12 +24,35 @@ impl Answer {
         Answer {
             chunks: Vec::new(),
             charge: None,
+            lists: None,
             unsent: None,
+        }
+    }
+
+    /// The length of the frame.
+    pub fn bytes(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
+    }
+
+    /// Counts it as not taken, and keeps `listed`, the memory of its request, for what
+    /// no charge stands for if that is much: until it is sent, whoever does not read.
+    pub fn hold(&mut self, backlog: &Backlog, listed: Option<Permit>) {
+        let bytes = self.bytes();
+        self.unsent = Some(backlog.add(bytes));
+        let charged = self.charge.as_ref().map_or(0, Permit::amount);
+        let lists = (bytes as u64).saturating_sub(charged);
+        let is_long = lists > SMALL_FRAME_BYTES as u64;
+        self.lists = self.lists.take().or(listed).filter(|_| is_long);
+        if let Some(permit) = &mut self.lists {
+            permit.shrink_to(lists);
         }
     }
 }
 
-/// The bytes of one connection's answers that are read but not sent.
+/// Bytes that a connection has not taken yet, from which on no request of it is served.
+pub(super) const UNSENT_BYTES_MAX: usize = 1 << 20;
+
+/// The bytes of one connection's answers that are there but not sent.
 #[derive(Clone, Default)]
 pub(super) struct Backlog(Rc<(Cell<usize>, Event)>);
 
@@ -75,8 +101,7 @@ impl Asked {
         let chunks = response_frame(self.correlation_id, self.api_version, response)?;
         Ok(Answer {
             chunks,
-            charge: None,
-            unsent: None,
+            ..Answer::nothing()
         })
     }
 

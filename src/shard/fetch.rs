@@ -37,26 +37,64 @@ pub struct FetchPlan {
     pub hurry: Hurry,
 }
 
-/// Says that nobody wants to wait any longer: what is there is the answer. Cheap to
-/// clone; once set it stays.
+/// Says that a connection's requests may not wait any longer: what is there is the
+/// answer. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Hurry(Rc<(Cell<bool>, Event)>);
+pub struct Hurry(Rc<Urges>);
+
+#[derive(Default)]
+struct Urges {
+    is_set: Cell<bool>,
+    is_pressed: Cell<bool>,
+    holding: Cell<usize>,
+    changed: Event,
+}
+
+/// A request that holds memory for its lists, until dropped.
+pub struct Holding(Hurry);
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let holding = &self.0 .0.holding;
+        holding.set(holding.get() - 1);
+    }
+}
 
 impl Hurry {
-    /// Ends all waits.
+    /// Ends all waits for ever: nobody wants the answers.
     pub fn set(&self) {
-        self.0 .0.set(true);
-        self.0 .1.notify_all();
+        self.0.is_set.set(true);
+        self.0.changed.notify_all();
     }
 
-    /// True once set.
-    pub fn is_set(&self) -> bool {
-        self.0 .0.get()
+    /// Counts a request that holds memory for its lists.
+    pub fn holding(&self) -> Holding {
+        self.0.holding.set(self.0.holding.get() + 1);
+        Holding(self.clone())
     }
 
-    /// Resolves when it is set after this call.
+    /// Ends waits, until told otherwise, if others want the memory for lists and a
+    /// request holds some, be it behind another that waits.
+    pub fn press(&self, is_wanted: bool) {
+        let is_pressed = is_wanted && self.0.holding.get() > 0;
+        if self.0.is_pressed.replace(is_pressed) != is_pressed {
+            self.0.changed.notify_all();
+        }
+    }
+
+    /// True if no request may wait now.
+    pub(super) fn ends_waits(&self) -> bool {
+        self.0.is_set.get() || self.0.is_pressed.get()
+    }
+
+    /// Resolves when it changes after this call.
     pub(super) fn listen(&self) -> Listen {
-        self.0 .1.listen()
+        self.0.changed.listen()
+    }
+
+    /// Resolves once it is set.
+    async fn until_set(&self) {
+        self.0.changed.wait_until(|| self.0.is_set.get()).await;
     }
 }
 
@@ -79,7 +117,7 @@ impl Shard {
             let is_over = plan.parts.is_empty()
                 || deadline.since(self.rt().now()).is_zero()
                 || self.is_stopping()
-                || plan.hurry.is_set();
+                || plan.hurry.ends_waits();
             let bytes_least = if is_over { 0 } else { plan.bytes_min };
             let outcomes = self.read_if(&plan, plan.bytes_max, bytes_least).await;
             let bytes: usize = outcomes.iter().flatten().map(|outcome| outcome.bytes).sum();
@@ -115,16 +153,12 @@ impl Shard {
             return Some(Fetched { outcomes, charge });
         }
         drop(outcomes);
-        let hurry = plan.hurry.listen();
-        if plan.hurry.is_set() {
-            return None;
-        }
         let granted = async { Some(self.memory().response(bytes).await) };
         let given_up = async {
-            hurry.await;
+            plan.hurry.until_set().await;
             None
         };
-        let charge = or(granted, given_up).await?;
+        let charge = or(given_up, granted).await?;
         let bytes_max = (charge.amount() as usize).max(1);
         let outcomes = self.read_if(&plan, bytes_max, 0).await;
         Some(Fetched { outcomes, charge })

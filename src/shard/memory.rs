@@ -85,7 +85,16 @@ impl Memory {
     /// Memory for what a request makes the shard list beyond what it names, at once or
     /// not at all: it may hold memory that others wait for.
     pub fn try_decoded(&self, bytes: usize) -> Option<Permit> {
-        self.decoded.try_acquire(bytes as u64)
+        let granted = self.decoded.try_acquire(bytes as u64);
+        if granted.is_none() {
+            self.responses_waited.set(true);
+        }
+        granted
+    }
+
+    /// True if a frame waits to be decoded.
+    pub fn decoding_waits(&self) -> bool {
+        self.decoded.is_contended()
     }
 
     /// True if another frame of that size class waits for memory.
@@ -130,9 +139,21 @@ impl Memory {
         .await
     }
 
-    /// True if an answer had to wait for memory that others hold, since this was asked last.
+    /// Waits for all the bytes of an answer, or for the whole budget if it is larger.
+    pub async fn whole_response(&self, bytes: usize) -> Permit {
+        if bytes <= SMALL_FRAME_BYTES {
+            return self.response(bytes).await;
+        }
+        let bytes = (bytes as u64).min(self.responses.total());
+        self.responses.acquire(bytes).await
+    }
+
+    /// True if, since this was asked last, somebody had to wait for memory that answers
+    /// hold: their own, and that of the requests which stands for their lists.
     pub fn take_responses_waited(&self) -> bool {
-        self.responses_waited.replace(false) || self.responses.is_contended()
+        self.responses_waited.replace(false)
+            || self.responses.is_contended()
+            || self.decoding_waits()
     }
 }
 
@@ -175,7 +196,7 @@ mod tests {
 
     #[test]
     fn answers_that_are_not_taken_leave_small_ones_to_others() {
-        use futures_lite::future::block_on;
+        use futures_lite::future::{block_on, poll_once};
         let memory = Memory::new(16 << 20, 16 << 20, 1 << 17);
         let held = block_on(memory.response(16 << 20));
         assert!(!memory.take_responses_waited());
@@ -185,11 +206,20 @@ mod tests {
         assert!(memory.take_responses_waited(), "it was cut short");
         assert!(memory.try_response(1000).is_some());
         drop(held);
-        let _half = block_on(memory.response(8 << 20));
-        assert_eq!(
-            block_on(memory.response(8 << 20)).amount(),
-            6 << 20,
-            "what is left"
-        );
+        let half = block_on(memory.response(8 << 20));
+        let rest = block_on(memory.response(8 << 20));
+        assert_eq!(rest.amount(), 6 << 20, "what is left");
+        assert!(memory.take_responses_waited());
+        // What is there as a whole is never cut.
+        let mut whole = Box::pin(memory.whole_response(8 << 20));
+        assert!(block_on(poll_once(&mut whole)).is_none());
+        assert!(memory.take_responses_waited());
+        drop((half, rest));
+        assert_eq!(block_on(whole).amount(), 8 << 20);
+        // Lists of answers hold the memory of requests.
+        assert!(!memory.take_responses_waited());
+        let _lists = memory.try_decoded(16 << 20).expect("all is free");
+        assert!(memory.try_decoded(1).is_none());
+        assert!(memory.take_responses_waited());
     }
 }

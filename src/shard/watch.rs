@@ -57,7 +57,7 @@ impl Shard {
     ) {
         let stop = self.stop_event().listen();
         let hurried = hurry.listen();
-        if self.is_stopping() || hurry.is_set() {
+        if self.is_stopping() || hurry.ends_waits() {
             return;
         }
         let watch = self.0.watches.next.get();

@@ -1,8 +1,8 @@
 //! Case C18 (KAFKA-2878): peers that claim more memory than there is.
 
 use super::broker::Broker;
-use super::client::{batch_of, create_topic, fetch, produce_ok, with};
-use super::raw::{connect, is_closed, request, send, PATIENCE};
+use super::client::{batch_of, create_topic, fetch, fetch_request, produce_ok, with};
+use super::raw::{answer, connect, is_closed, request, send, PATIENCE};
 use super::{data_dir, launch};
 use highwater::protocol::messages::*;
 use highwater::protocol::{ApiKey, Message};
@@ -180,5 +180,110 @@ fn c18_given_200_slow_frames_of_100_mb_then_memory_is_bounded_and_others_are_ser
     assert!(grown < 8 * SENT_MAX as u64 + BASE, "{grown} bytes");
     drop(slow);
     others_are_served(&broker);
+    broker.stop();
+}
+
+/// A produce of so many partitions that do not exist: its answer is larger than itself.
+fn produce_to_nowhere(partitions: i32) -> Vec<u8> {
+    let partition = |index| PartitionProduceData {
+        index,
+        records: None,
+    };
+    let body = ProduceRequest {
+        acks: -1,
+        timeout_ms: 1000,
+        topic_data: vec![TopicProduceData {
+            name: "nowhere".into(),
+            partition_data: (0..partitions).map(partition).collect(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    request(7, 8, &body)
+}
+
+#[test]
+fn given_peers_that_take_no_answer_when_answers_are_long_lists_then_memory_is_bounded() {
+    const BUDGET: u64 = 16 << 20;
+    let dir = data_dir();
+    let broker = launch(dir.path())
+        .shards(1)
+        .set(format!("request.memory.bytes={BUDGET}"))
+        .start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "t", 1, &[("retention.ms", "-1")]).await;
+    });
+    let before = broker.resident_bytes();
+    // Frames of both kinds: those of up to 64 KiB have a share of their own.
+    for (partitions, frames) in [(100_000, 50), (8_000, 500)] {
+        let frame = produce_to_nowhere(partitions);
+        let mut deaf: Vec<(TcpStream, usize)> = (0..5)
+            .map(|_| {
+                let socket = connect(&broker);
+                socket.set_nonblocking(true).expect("it can be set");
+                (socket, 0)
+            })
+            .collect();
+        // All that the broker takes; it may end those who do not read.
+        let (mut rested, begun) = (0, Instant::now());
+        while rested < 100 {
+            assert!(begun.elapsed() < PATIENCE, "it takes more and more");
+            let before = deaf.iter().map(|(_, sent)| sent).sum::<usize>();
+            for (socket, sent) in &mut deaf {
+                let rest = &frame[*sent % frame.len()..];
+                if *sent < frames * frame.len() {
+                    *sent += socket.write(rest).unwrap_or(0);
+                }
+            }
+            let after = deaf.iter().map(|(_, sent)| sent).sum::<usize>();
+            rested = if after > before { 0 } else { rested + 1 };
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let sent: Vec<usize> = deaf.iter().map(|(_, sent)| *sent).collect();
+        assert!(sent.iter().any(|sent| *sent > frame.len()), "{sent:?}");
+        let grown = broker.resident_bytes().saturating_sub(before);
+        assert!(grown < 6 * BUDGET, "{grown} bytes for answers");
+        others_are_served(&broker);
+        // Large frames of others wait until those who do not read are ended.
+        let mut other = connect(&broker);
+        assert!(send(&mut other, &produce_to_nowhere(100_000)));
+        assert_eq!(answer(&mut other).map(|(id, _)| id), Some(7));
+    }
+    broker.stop();
+}
+
+#[test]
+fn given_long_polls_of_long_lists_when_another_request_needs_the_memory_then_they_end() {
+    let dir = data_dir();
+    let broker = launch(dir.path())
+        .shards(1)
+        .set("request.memory.bytes=16777216")
+        .start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "t", 1, &[]).await;
+    });
+    // A day; the second waits for its turn behind a short list that waits.
+    let mut long = fetch_request("t", 0, 0, 86_400_000, 1000);
+    let short = request(0, 12, &long);
+    let partition = |partition| FetchPartition {
+        partition,
+        ..Default::default()
+    };
+    long.topics[0].partitions = (0..60_000).map(partition).collect();
+    let long = request(1, 12, &long);
+    let mut polls: Vec<TcpStream> = (0..2).map(|_| connect(&broker)).collect();
+    assert!(send(&mut polls[0], &long));
+    assert!(send(&mut polls[1], &[short, long].concat()));
+    for poll in &polls {
+        poll.set_read_timeout(Some(Duration::from_secs(1)))
+            .expect("it can be set");
+        assert!(poll.peek(&mut [0]).is_err(), "it does not wait");
+        poll.set_read_timeout(Some(PATIENCE))
+            .expect("it can be set");
+    }
+    let mut other = connect(&broker);
+    assert!(send(&mut other, &produce_to_nowhere(60_000)));
+    assert_eq!(answer(&mut other).map(|(id, _)| id), Some(7));
+    assert!(answer(&mut polls[0]).is_some() || answer(&mut polls[1]).is_some());
     broker.stop();
 }

@@ -315,6 +315,38 @@ fn given_two_connections_of_one_shard_then_they_share_a_session_and_one_at_a_tim
 }
 
 #[test]
+fn given_a_fetch_that_waits_when_another_connection_forgets_its_partitions_then_both_are_answered()
+{
+    let dir = data_dir();
+    let broker = launch(dir.path()).shards(1).start();
+    let addr = broker.addr();
+    native::run(move |rt| async move {
+        let (a, b) = (connect(&rt, addr).await, connect(&rt, addr).await);
+        let topic = Topic::create(&a, "shared", 1).await;
+        let full = Ask::new(18, 0, 0).read(&topic, 0, 0).send(&a).await;
+        let id = full.session_id;
+        let asked = Ask::new(18, id, 1).wait(DAY_MS);
+        let waiting = a.start_as(&asked.request, 18).await.expect("sent");
+        loop {
+            let ask = Ask::new(18, id, 2).forget(&topic, 0);
+            let response = ask.send(&b).await;
+            if response.error_code == 0 {
+                assert_eq!((response.session_id, answered(&response)), (0, vec![]));
+                break;
+            }
+            // The long poll has not arrived yet.
+            assert_eq!(response.error_code, INVALID_FETCH_SESSION_EPOCH);
+            rt.sleep(Duration::from_millis(5)).await;
+        }
+        produce_ok(&b, "shared", 0, batch_of("x")).await;
+        let response = waiting.await.expect("an answer");
+        assert_eq!(response.error_code, INVALID_FETCH_SESSION_EPOCH);
+    })
+    .expect("an executor can be started");
+    broker.stop();
+}
+
+#[test]
 fn given_no_slots_then_every_answer_is_full_and_without_a_session() {
     let dir = data_dir();
     let broker = launch(dir.path())
