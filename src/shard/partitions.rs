@@ -383,7 +383,12 @@ impl Shard {
         let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
         let path = || dir.path().display().to_string();
         let flushed = match load {
-            PartitionLoad::Open { recovery_point, .. } => recovery_point.unwrap_or(0),
+            // A log start is recorded at once, a recovery point now and then.
+            PartitionLoad::Open {
+                recovery_point,
+                log_start,
+                ..
+            } => recovery_point.max(log_start).unwrap_or(0),
             PartitionLoad::Create => 0,
         };
         if dir.exists().await? {
