@@ -8,6 +8,7 @@
 //! run ends with a clean stop and a start that finds the marker.
 
 mod idempotent;
+mod log_starts;
 mod settings;
 
 use super::run::{self, ControlPlan, ServeError};

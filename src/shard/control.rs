@@ -503,7 +503,9 @@ impl Control {
     async fn write_log_starts(&self) -> Result<(), ControlError> {
         if self.0.log_starts_dirty.replace(false) {
             let starts = self.column(|line| line.log_start);
-            self.0.data_dir.write_log_starts(&starts).await?;
+            let written = self.0.data_dir.write_log_starts(&starts).await;
+            still_dirty(&self.0.log_starts_dirty, &written);
+            written?;
         }
         Ok(())
     }
@@ -526,13 +528,16 @@ impl Control {
             // Without it every start after a crash would re-read the whole log.
             let point = self.0.controller.recovery_point();
             points.insert((METADATA_TOPIC.to_string(), 0), point);
-            data_dir.write_recovery_points(&points).await?;
+            let written = data_dir.write_recovery_points(&points).await;
+            still_dirty(&self.0.recovery_points_dirty, &written);
+            written?;
             self.0.metadata_point.set(Some(point));
         }
         if self.0.high_watermarks_dirty.replace(false) {
-            data_dir
-                .write_high_watermarks(&self.column(|line| line.high_watermark))
-                .await?;
+            let watermarks = self.column(|line| line.high_watermark);
+            let written = data_dir.write_high_watermarks(&watermarks).await;
+            still_dirty(&self.0.high_watermarks_dirty, &written);
+            written?;
         }
         self.write_log_starts().await
     }
@@ -552,6 +557,14 @@ impl Control {
             *self.0.failure.borrow_mut() = Some(reason);
         }
         self.0.failed.notify_all();
+    }
+}
+
+/// A write that failed is still to be done: whoever waits to share it must not take it
+/// for done.
+fn still_dirty<E>(dirty: &Cell<bool>, written: &Result<(), E>) {
+    if written.is_err() {
+        dirty.set(true);
     }
 }
 

@@ -51,6 +51,8 @@ enum OpenError {
     DirectoryLost { path: String, flushed: i64 },
     #[error("{path} has lost its partition.metadata, although records were flushed there up to offset {flushed}; restore that file, or delete the topic")]
     IdLost { path: String, flushed: i64 },
+    #[error("{path} belongs to another topic by its partition.metadata, although records of this one were flushed there up to offset {flushed}; restore the directory, or delete the topic")]
+    OtherTopic { path: String, flushed: i64 },
 }
 
 /// A partition with the name that checkpoint files use.
@@ -383,12 +385,24 @@ impl Shard {
         let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
         let path = || dir.path().display().to_string();
         let flushed = match load {
-            PartitionLoad::Open { recovery_point, .. } => recovery_point.unwrap_or(0),
+            // A log start is recorded at once, a recovery point now and then.
+            PartitionLoad::Open {
+                recovery_point,
+                log_start,
+                ..
+            } => recovery_point.max(log_start).unwrap_or(0),
             PartitionLoad::Create => 0,
         };
         if dir.exists().await? {
             match partition_dir::read_topic_id(&dir).await? {
                 Some(found) if found == topic_id => return Ok((dir, load)),
+                // This topic's records were flushed, so the one before was gone by then.
+                Some(_) if flushed > 0 => {
+                    return Err(OpenError::OtherTopic {
+                        path: path(),
+                        flushed,
+                    })
+                }
                 // Of a deleted topic of the same name, whose removal was cut short.
                 Some(_) => self.remove_directory(name, Duration::ZERO).await?,
                 None if flushed > 0 => {

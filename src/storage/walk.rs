@@ -202,7 +202,13 @@ impl LogShared {
         let rt = self.storage.rt();
         let base = segment.base_offset;
         let _permit = self.scan_permit().await;
-        let indexed = open_indexes(rt, &self.dir, &file, base, size, interval).await?;
+        let indexed = match open_indexes(rt, &self.dir, &file, base, size, interval).await {
+            // An index that went between its opening and its reading.
+            Err(error) if error.kind == IoErrorKind::NotFound => {
+                return Err(self.missing(segment, error));
+            }
+            other => other?,
+        };
         self.take_scan(segment, &file, indexed.scan)?;
         Ok(file)
     }

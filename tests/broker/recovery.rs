@@ -224,32 +224,38 @@ fn given_corrupt_indexes_after_any_stop_then_every_offset_and_time_is_found() {
 }
 
 #[test]
-fn given_a_lost_topic_id_then_the_partition_is_offline_and_its_records_stay() {
-    let dir = data_dir();
-    let broker = launch(dir.path()).start();
-    with(broker.addr(), move |c| async move {
-        create_topic(&c, "kept", 1, &[]).await;
-        produce_ok(&c, "kept", 0, batch_of("x")).await;
-    });
-    broker.stop();
-    let id = dir.path().join("kept-0/partition.metadata");
-    let saved = std::fs::read(&id).expect("the file is there");
-    std::fs::remove_file(&id).expect("the file can be removed");
-    let broker = launch(dir.path()).start();
-    let code = with(broker.addr(), move |c| async move {
-        produce(&c, "kept", 0, -1, batch_of("y")).await.error_code
-    });
-    assert_eq!(code, 56);
-    let (status, stderr) = broker.end_by("TERM");
-    assert!(!status.success(), "no clean stop of an offline partition");
-    assert!(stderr.contains("partition.metadata"), "{stderr}");
-    std::fs::write(&id, saved).expect("the file can be restored");
-    let broker = launch(dir.path()).start();
-    let records = with(broker.addr(), move |c| async move {
-        fetch_all(&c, "kept", 0, 0).await
-    });
-    assert_eq!(records, [(0, "x".to_string())]);
-    broker.stop();
+fn given_a_lost_or_another_topic_id_then_the_partition_is_offline_and_its_records_stay() {
+    let others = [None, Some("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")];
+    for other in others {
+        let dir = data_dir();
+        let broker = launch(dir.path()).start();
+        with(broker.addr(), move |c| async move {
+            create_topic(&c, "kept", 1, &[]).await;
+            produce_ok(&c, "kept", 0, batch_of("x")).await;
+        });
+        broker.stop();
+        let id = dir.path().join("kept-0/partition.metadata");
+        let saved = std::fs::read(&id).expect("the file is there");
+        match other {
+            None => std::fs::remove_file(&id).expect("the file can be removed"),
+            Some(other) => std::fs::write(&id, other).expect("the file can be written"),
+        }
+        let broker = launch(dir.path()).start();
+        let code = with(broker.addr(), move |c| async move {
+            produce(&c, "kept", 0, -1, batch_of("y")).await.error_code
+        });
+        assert_eq!(code, 56);
+        let (status, stderr) = broker.end_by("TERM");
+        assert!(!status.success(), "no clean stop of an offline partition");
+        assert!(stderr.contains("partition.metadata"), "{stderr}");
+        std::fs::write(&id, saved).expect("the file can be restored");
+        let broker = launch(dir.path()).start();
+        let records = with(broker.addr(), move |c| async move {
+            fetch_all(&c, "kept", 0, 0).await
+        });
+        assert_eq!(records, [(0, "x".to_string())]);
+        broker.stop();
+    }
 }
 
 #[test]

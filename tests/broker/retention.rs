@@ -257,6 +257,30 @@ fn given_a_missing_first_segment_then_the_partition_is_offline_unless_the_log_st
 }
 
 #[test]
+fn given_a_directory_that_is_gone_when_records_had_been_deleted_then_the_partition_does_not_begin_anew(
+) {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), |connection| async move {
+        create(&connection, TOPIC, &[]).await;
+        produce_ok(&connection, TOPIC, 0, batch(10)).await;
+        assert_eq!(delete_records(&connection, TOPIC, 0, 10).await, Ok(10));
+    });
+    // Before any recovery point is recorded: what counts is the log start.
+    broker.kill();
+    std::fs::remove_dir_all(dir.path().join("orders-0")).expect("it can be removed");
+    let broker = launch(dir.path()).start();
+    let answer = with(broker.addr(), |connection| async move {
+        let answer = fetch(&connection, TOPIC, 0, 10, 0, 1 << 20).await;
+        ErrorCode::from_code(answer.error_code)
+    });
+    // New records would begin at offset 0, below the log start, and go at the next start.
+    assert_eq!(answer, Some(ErrorCode::KafkaStorageError));
+    let (_, said) = broker.end_by("TERM");
+    assert!(said.contains("orders-0 is gone"), "{said}");
+}
+
+#[test]
 fn given_retention_by_size_then_old_segments_go_and_the_newest_records_stay() {
     let dir = data_dir();
     let broker = watchful(dir.path()).start();

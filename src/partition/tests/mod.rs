@@ -4,6 +4,7 @@ mod acks;
 mod durability;
 mod faults;
 mod flushing;
+mod heads;
 mod lists;
 mod model;
 mod producers;

@@ -147,7 +147,7 @@ async fn change_for_ever(rt: &Rt, addr: SocketAddr, asked: Rc<Asked>) -> Result<
     }
 }
 
-async fn create_with(
+pub(super) async fn create_with(
     connection: &BrokerConnection,
     topic: &str,
     partitions: i32,
@@ -175,7 +175,7 @@ async fn create_with(
 }
 
 /// One record with acks=all; its offset, or the error code.
-async fn produce_one(
+pub(super) async fn produce_one(
     connection: &BrokerConnection,
     topic: &str,
     partition: i32,
@@ -230,6 +230,6 @@ async fn segment_ms_of(connection: &BrokerConnection, topic: &str) -> i64 {
     value.expect("a value").parse().expect("a number")
 }
 
-fn text(text: &str) -> Str {
+pub(super) fn text(text: &str) -> Str {
     Str::from(text.to_owned())
 }
