@@ -31,10 +31,7 @@ pub(super) async fn describe(
         synonyms: request.include_synonyms,
         documentation: request.include_documentation,
     };
-    let resources = request.resources.iter();
-    let bytes = resources
-        .map(|resource| detail.bytes_of(shard, resource))
-        .sum::<u64>();
+    let bytes = detail.bytes_of_all(shard, &request.resources);
     let refusal = (bytes > DESCRIPTION_BYTES_MAX).then(|| {
         invalid_request(format!(
             "The answer would be too large; describe fewer than {} resources in one request.",
@@ -185,6 +182,18 @@ impl Detail {
         let per_setting =
             300 + if self.synonyms { 400 } else { 0 } + if self.documentation { 200 } else { 0 };
         per_setting * SETTINGS_PER_RESOURCE
+    }
+
+    /// The same of all resources of a request; once it is too much, no more is looked at.
+    fn bytes_of_all(&self, shard: &Shard, resources: &[DescribeConfigsResource]) -> u64 {
+        let mut bytes = 0;
+        for resource in resources {
+            bytes += self.bytes_of(shard, resource);
+            if bytes > DESCRIPTION_BYTES_MAX {
+                break;
+            }
+        }
+        bytes
     }
 
     /// The same with the values that the topic has of its own, which can be long.
