@@ -127,6 +127,21 @@ impl Memory {
         .await
     }
 
+    /// Waits for all the bytes of an answer that can't be cut to what would be granted.
+    pub async fn whole_response(&self, bytes: usize) -> Permit {
+        if let Some(granted) = self.try_response(bytes) {
+            return granted;
+        }
+        self.responses_waited.set(true);
+        let bytes = (bytes as u64).min(self.responses.total());
+        self.responses.acquire(bytes).await
+    }
+
+    /// The most that one answer is granted, bytes.
+    pub fn response_bytes_max(&self) -> u64 {
+        self.responses.total()
+    }
+
     /// True if an answer had to wait for memory that others hold, since this was asked last.
     pub fn take_responses_waited(&self) -> bool {
         self.responses_waited.replace(false) || self.responses.is_contended()
@@ -136,6 +151,23 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_that_cannot_be_cut_waits_for_all_of_its_bytes() {
+        use futures_lite::future::{block_on, poll_once};
+        let memory = Memory::new(8 << 20, 8 << 20, 1 << 20);
+        assert_eq!(memory.response_bytes_max(), 7 << 20);
+        let held = block_on(memory.whole_response(7 << 20));
+        let mut waits = Box::pin(memory.whole_response(1 << 20));
+        assert!(block_on(poll_once(&mut waits)).is_none());
+        assert!(memory.take_responses_waited(), "whoever holds it is told");
+        // Another is cut to the small share meanwhile.
+        let cut = block_on(memory.response(1 << 20));
+        assert!(cut.amount() < 1 << 20);
+        drop(held);
+        let granted = block_on(poll_once(&mut waits)).expect("it is there");
+        assert_eq!(granted.amount(), 1 << 20);
+    }
 
     #[test]
     fn large_frames_leave_the_small_share_alone() {

@@ -533,6 +533,15 @@ fn given_bad_alterations_then_each_is_answered_with_its_code_and_nothing_changes
         let answers = alter_all(&c, vec![set("t"), set("u"), set("t")], false).await;
         let codes: Vec<i16> = answers.into_iter().map(|answer| answer.0).collect();
         assert_eq!(codes, [INVALID_REQUEST, 0, INVALID_REQUEST]);
+        // Also where one of the two would be refused by itself.
+        let unknown = alteration(TOPIC, "t", &[("flush.ms", 7, Some("5"))]);
+        let answers = alter_all(&c, vec![unknown, set("t")], false).await;
+        assert!(
+            answers
+                .iter()
+                .all(|(code, says)| *code == INVALID_REQUEST && says.contains("at most once")),
+            "{answers:?}"
+        );
         assert_eq!(value_of(&c, "u", "flush.ms").await, "5");
         assert_eq!(describe(&c, TOPIC, "t", None).await, before);
     });
