@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::rows::SETTINGS;
 use super::table::{find, Fallback, Scope, Setting};
-use super::value::{unit_ms, Kind};
+use super::value::{unit_ms, HostPort, Kind};
 use super::{unbuilt, BrokerConfig};
 
 /// Where a value comes from, with DescribeConfigs' number.
@@ -127,7 +127,7 @@ fn topic_setting(
 }
 
 fn broker_setting(row: &'static Setting, broker: &BrokerConfig) -> Described {
-    let value = row.kind.canonical(broker.text(row.name));
+    let value = shown_value(row, broker.text(row.name));
     let family = family_of(row.name);
     // Kafka lists what stands in for a setting, never what it stands in for.
     let from = family.iter().position(|name| *name == row.name);
@@ -199,10 +199,18 @@ fn broker_synonyms(names: &[&'static str], broker: &BrokerConfig) -> Vec<Synonym
     let all = given.chain(defaults);
     all.map(|(name, text, source)| Synonym {
         name,
-        value: find(Scope::Broker, name).map_or(text.to_owned(), |row| row.kind.canonical(text)),
+        value: find(Scope::Broker, name).map_or(text.to_owned(), |row| shown_value(row, text)),
         source,
     })
     .collect()
+}
+
+/// A broker's value as tools know it from Kafka, which gives each listener its protocol.
+fn shown_value(row: &Setting, text: &str) -> String {
+    match (row.kind, HostPort::parse(text)) {
+        (Kind::Address, Ok(address)) => format!("PLAINTEXT://{address}"),
+        _ => row.kind.canonical(text),
+    }
 }
 
 /// An empty text is a value only of a list; of any other setting it means that it has none.
@@ -360,6 +368,36 @@ mod tests {
             ("log.retention.hours", "168", 5),
         ];
         assert_eq!(synonyms(&hours), expected);
+    }
+
+    #[test]
+    fn given_listeners_in_any_form_then_they_are_shown_as_kafka_shows_them() {
+        let of = |settings: &[&str], name: &str| {
+            let broker = broker(settings);
+            let mut all = describe_broker(&broker);
+            let described = all.find(|described| described.name == name).unwrap();
+            let synonyms = described.synonyms.into_iter().map(|s| s.value);
+            (described.value, synonyms.collect::<Vec<_>>())
+        };
+        let default = "PLAINTEXT://127.0.0.1:9092".to_owned();
+        for given in ["[::1]:7", "plaintext://[::1]:7", "PLAINTEXT://[::1]:7"] {
+            let shown = "PLAINTEXT://[::1]:7".to_owned();
+            assert_eq!(
+                of(&[&format!("listeners={given}")], "listeners"),
+                (Some(shown.clone()), vec![shown, default.clone()])
+            );
+        }
+        assert_eq!(
+            of(&[], "listeners"),
+            (Some(default.clone()), vec![default.clone()])
+        );
+        assert_eq!(of(&[], "advertised.listeners"), (None, vec![]));
+        let told = "PLAINTEXT://broker.example:9094".to_owned();
+        let given = ["advertised.listeners=broker.example:9094"];
+        assert_eq!(
+            of(&given, "advertised.listeners"),
+            (Some(told.clone()), vec![told])
+        );
     }
 
     #[test]

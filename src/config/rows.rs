@@ -221,7 +221,7 @@ pub static SETTINGS: &[Setting] = &[
     ),
     broker(
         "log.index.interval.bytes",
-        int(1, I32_MAX),
+        int(0, I32_MAX),
         "4096",
         "Bytes of log between two entries of the offset index.",
     ),
@@ -479,7 +479,7 @@ pub static SETTINGS: &[Setting] = &[
     ),
     topic(
         "index.interval.bytes",
-        int(1, I32_MAX),
+        int(0, I32_MAX),
         &["log.index.interval.bytes"],
         "Bytes of log between two entries of the offset index.",
     ),

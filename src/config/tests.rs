@@ -349,6 +349,15 @@ fn kafkas_settings_that_are_not_built_are_refused_where_they_would_change_someth
         "log.local.retention.ms",
         "metadata.log.dir",
         "replica.fetch.max.bytes",
+        "log.dir.failure.timeout.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "follower.fetch.last.tiered.offset.enable",
+        "request.timeout.ms",
+        "server.max.startup.time.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "unclean.leader.election.interval.ms",
+        "unstable.api.versions.enable",
+        "add.partitions.to.txn.retry.backoff.ms",
     ] {
         let error = with(&[&format!("{name}=1")]).unwrap_err();
         assert!(error.contains("not supported yet"), "{error}");

@@ -73,13 +73,15 @@ pub enum AlterConfigOp {
     Append(Option<String>),
     /// A list, without these entries.
     Subtract(Option<String>),
+    /// An operation that there is not, by its number. Always refused.
+    Unknown(i8),
 }
 
 impl AlterConfigOp {
     /// False if it lacks its value.
     pub(super) fn has_what_it_needs(&self) -> bool {
         match self {
-            AlterConfigOp::Delete => true,
+            AlterConfigOp::Delete | AlterConfigOp::Unknown(_) => true,
             AlterConfigOp::Set(value)
             | AlterConfigOp::Append(value)
             | AlterConfigOp::Subtract(value) => value.is_some(),

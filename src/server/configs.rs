@@ -31,14 +31,13 @@ pub(super) async fn describe(
         synonyms: request.include_synonyms,
         documentation: request.include_documentation,
     };
-    let resources = request.resources.iter();
-    let bytes = resources
-        .map(|resource| detail.bytes_of(shard, resource))
-        .sum::<u64>();
-    let refusal = (bytes > DESCRIPTION_BYTES_MAX).then(|| {
+    let bytes_max = DESCRIPTION_BYTES_MAX.min(shard.memory().response_bytes_max());
+    let bytes = detail.bytes_of_all(shard, &request.resources, bytes_max);
+    // One alone is always described.
+    let refusal = (bytes > bytes_max && request.resources.len() > 1).then(|| {
         invalid_request(format!(
             "The answer would be too large; describe fewer than {} resources in one request.",
-            DESCRIPTION_BYTES_MAX / detail.bytes_per_resource()
+            (bytes_max / detail.bytes_per_resource()).max(2)
         ))
     });
     let charge = match refusal {
@@ -74,7 +73,7 @@ pub(super) async fn alter(
     for resource in request.resources {
         let configs = resource.configs.into_iter();
         let pairs = configs.map(|config| (config.name.to_string(), owned(config.value)));
-        changes.push(Ok(ConfigsChange::Replace(pairs.collect())));
+        changes.push(ConfigsChange::Replace(pairs.collect()));
         resources.push((resource.resource_type, resource.resource_name));
     }
     let results = apply(shard, &resources, changes, request.validate_only).await;
@@ -104,13 +103,11 @@ pub(super) async fn alter_incrementally(
     let mut changes = Vec::with_capacity(request.resources.len());
     for resource in request.resources {
         let configs = resource.configs.into_iter();
-        let ops: Result<Vec<_>, ControllerFault> = configs
-            .map(|config| {
-                let op = operation(config.config_operation, owned(config.value))?;
-                Ok((config.name.to_string(), op))
-            })
-            .collect();
-        changes.push(ops.map(ConfigsChange::Incremental));
+        let ops = configs.map(|config| {
+            let op = operation(config.config_operation, owned(config.value));
+            (config.name.to_string(), op)
+        });
+        changes.push(ConfigsChange::Incremental(ops.collect()));
         resources.push((resource.resource_type, resource.resource_name));
     }
     let results = apply(shard, &resources, changes, request.validate_only).await;
@@ -187,6 +184,23 @@ impl Detail {
         per_setting * SETTINGS_PER_RESOURCE
     }
 
+    /// The same of all resources of a request; once it is too much, no more is looked at.
+    fn bytes_of_all(
+        &self,
+        shard: &Shard,
+        resources: &[DescribeConfigsResource],
+        bytes_max: u64,
+    ) -> u64 {
+        let mut bytes = 0;
+        for resource in resources {
+            bytes += self.bytes_of(shard, resource);
+            if bytes > bytes_max {
+                break;
+            }
+        }
+        bytes
+    }
+
     /// The same with the values that the topic has of its own, which can be long.
     fn bytes_of(&self, shard: &Shard, resource: &DescribeConfigsResource) -> u64 {
         let name = resource.resource_name.as_str();
@@ -248,16 +262,15 @@ impl Detail {
 async fn apply(
     shard: &Shard,
     resources: &[(i8, Str)],
-    changes: Vec<Result<ConfigsChange, ControllerFault>>,
+    changes: Vec<ConfigsChange>,
     validate_only: bool,
 ) -> Vec<Result<(), ControllerFault>> {
     let mut results = Vec::with_capacity(resources.len());
     let mut alterations = Vec::new();
     let mut places = Vec::new();
     for ((resource_type, name), change) in resources.iter().zip(changes) {
-        let refused = match (*resource_type, change) {
-            (_, Err(fault)) => Err(fault),
-            (TOPIC, Ok(change)) => {
+        let refused = match *resource_type {
+            TOPIC => {
                 places.push(results.len());
                 alterations.push(ConfigsAlteration {
                     topic: name.to_string(),
@@ -265,10 +278,10 @@ async fn apply(
                 });
                 Ok(())
             }
-            (BROKER, Ok(_)) => Err(invalid_request(
+            BROKER => Err(invalid_request(
                 "A broker's settings can't be altered while it runs; change them in its configuration file and restart it.",
             )),
-            (other, Ok(_)) => Err(unsupported_type(other)),
+            other => Err(unsupported_type(other)),
         };
         results.push(refused);
     }
@@ -290,15 +303,13 @@ async fn apply(
     results
 }
 
-fn operation(number: i8, value: Option<String>) -> Result<AlterConfigOp, ControllerFault> {
+fn operation(number: i8, value: Option<String>) -> AlterConfigOp {
     match number {
-        0 => Ok(AlterConfigOp::Set(value)),
-        1 => Ok(AlterConfigOp::Delete),
-        2 => Ok(AlterConfigOp::Append(value)),
-        3 => Ok(AlterConfigOp::Subtract(value)),
-        _ => Err(invalid_request(format!(
-            "Unknown config operation {number}; use 0 (SET), 1 (DELETE), 2 (APPEND) or 3 (SUBTRACT)."
-        ))),
+        0 => AlterConfigOp::Set(value),
+        1 => AlterConfigOp::Delete,
+        2 => AlterConfigOp::Append(value),
+        3 => AlterConfigOp::Subtract(value),
+        _ => AlterConfigOp::Unknown(number),
     }
 }
 

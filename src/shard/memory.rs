@@ -148,6 +148,11 @@ impl Memory {
         self.responses.acquire(bytes).await
     }
 
+    /// The most that one answer is granted, bytes.
+    pub fn response_bytes_max(&self) -> u64 {
+        self.responses.total()
+    }
+
     /// True if, since this was asked last, somebody had to wait for memory that answers
     /// hold: their own, and that of the requests which stands for their lists.
     pub fn take_responses_waited(&self) -> bool {
@@ -160,6 +165,23 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_that_cannot_be_cut_waits_for_all_of_its_bytes() {
+        use futures_lite::future::{block_on, poll_once};
+        let memory = Memory::new(8 << 20, 8 << 20, 1 << 20);
+        assert_eq!(memory.response_bytes_max(), 7 << 20);
+        let held = block_on(memory.whole_response(7 << 20));
+        let mut waits = Box::pin(memory.whole_response(1 << 20));
+        assert!(block_on(poll_once(&mut waits)).is_none());
+        assert!(memory.take_responses_waited(), "whoever holds it is told");
+        // Another is cut to the small share meanwhile.
+        let cut = block_on(memory.response(1 << 20));
+        assert!(cut.amount() < 1 << 20);
+        drop(held);
+        let granted = block_on(poll_once(&mut waits)).expect("it is there");
+        assert_eq!(granted.amount(), 1 << 20);
+    }
 
     #[test]
     fn large_frames_leave_the_small_share_alone() {

@@ -206,6 +206,8 @@ impl Shard {
                 }
                 Change::BrokerRegistered { .. } | Change::ProducerIdsAllocated { .. } => {}
             }
+            // One request may alter many topics.
+            self.rt().yield_if_needed().await;
         }
         *self.0.image.borrow_mut() = Some(next);
     }

@@ -268,6 +268,60 @@ fn given_altered_settings_when_killed_or_stopped_then_they_are_in_force_afterwar
     broker.stop();
 }
 
+/// One request whose records are more than the metadata log's own memory, one after the other.
+#[test]
+fn given_many_topics_with_long_values_in_one_request_when_killed_then_all_of_it_is_there() {
+    const TOPICS: usize = 72;
+    let dir = data_dir();
+    let names = || (0..TOPICS).map(|n| format!("long-{n}"));
+    let pairs: Vec<String> = (0..4_600).map(|n| format!("{n}:1")).collect();
+    let long = pairs.join(",");
+    assert!(long.len() > 30_000 && 2 * TOPICS * long.len() > 4 << 20);
+    let broker = launch(dir.path()).start();
+    let value = long.clone();
+    with(broker.addr(), move |c| async move {
+        for name in names() {
+            assert_eq!(create_topic(&c, &name, 1, &[]).await.error_code, 0);
+        }
+        let lists = [
+            "leader.replication.throttled.replicas",
+            "follower.replication.throttled.replicas",
+        ];
+        let ops = lists.map(|list| (list, SET, Some(value.as_str())));
+        let resources = names().map(|name| alteration(TOPIC, &name, &ops)).collect();
+        let answers = alter_all(&c, resources, false).await;
+        assert_eq!(answers.len(), TOPICS);
+        assert!(answers.iter().all(|answer| answer.0 == 0), "{answers:?}");
+        // Text of any kind is refused with its error, and the broker serves on.
+        for (name, value) in [
+            ("segment.ms", "\u{665}\u{664}"),
+            ("compression.type", "z\u{301}std"),
+            ("r\u{e9}tention.ms", "5"),
+        ] {
+            let answer = alter(&c, "long-0", &[(name, SET, Some(value))]).await;
+            assert_eq!(answer.0, INVALID_CONFIG, "{}", answer.1);
+            let created = create_topic(&c, "other", 1, &[(name, value)]).await;
+            assert_eq!(created.error_code, INVALID_CONFIG);
+        }
+    });
+    let check = |broker: &super::broker::Broker| {
+        let value = long.clone();
+        with(broker.addr(), move |c| async move {
+            for name in names() {
+                let list = "follower.replication.throttled.replicas";
+                assert!(value_of(&c, &name, list).await == value, "{name}");
+            }
+        });
+    };
+    broker.kill();
+    let broker = launch(dir.path()).start();
+    check(&broker);
+    broker.stop();
+    let broker = launch(dir.path()).start();
+    check(&broker);
+    broker.stop();
+}
+
 #[test]
 fn given_bad_alterations_then_each_is_answered_with_its_code_and_nothing_changes() {
     let dir = data_dir();
@@ -479,6 +533,15 @@ fn given_bad_alterations_then_each_is_answered_with_its_code_and_nothing_changes
         let answers = alter_all(&c, vec![set("t"), set("u"), set("t")], false).await;
         let codes: Vec<i16> = answers.into_iter().map(|answer| answer.0).collect();
         assert_eq!(codes, [INVALID_REQUEST, 0, INVALID_REQUEST]);
+        // Also where one of the two would be refused by itself.
+        let unknown = alteration(TOPIC, "t", &[("flush.ms", 7, Some("5"))]);
+        let answers = alter_all(&c, vec![unknown, set("t")], false).await;
+        assert!(
+            answers
+                .iter()
+                .all(|(code, says)| *code == INVALID_REQUEST && says.contains("at most once")),
+            "{answers:?}"
+        );
         assert_eq!(value_of(&c, "u", "flush.ms").await, "5");
         assert_eq!(describe(&c, TOPIC, "t", None).await, before);
     });

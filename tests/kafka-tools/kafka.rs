@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// No program and no start takes longer.
@@ -27,6 +28,19 @@ fn java(heap: &str) -> Command {
 /// Runs one of Kafka's programs to its end, insists that it did not fail, and returns what it printed: its output, then
 /// its complaints.
 pub fn run(class: &str, arguments: &[&str]) -> String {
+    let (status, said) = run_to_its_end(class, arguments);
+    assert!(status.success(), "{class}: {status}\n{said}");
+    said
+}
+
+/// The same of one that must fail.
+pub fn run_refused(class: &str, arguments: &[&str]) -> String {
+    let (status, said) = run_to_its_end(class, arguments);
+    assert_eq!(status.code(), Some(1), "{class}: {status}\n{said}");
+    said
+}
+
+fn run_to_its_end(class: &str, arguments: &[&str]) -> (ExitStatus, String) {
     let child = java("256m")
         .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         .arg(class)
@@ -36,19 +50,23 @@ pub fn run(class: &str, arguments: &[&str]) -> String {
         .spawn()
         .unwrap_or_else(|error| panic!("java: {error} (scripts/test --prepare installs it)"));
     let mut child = Killed(child);
-    let mut stdout = child.0.stdout.take().expect("stdout is piped");
-    let mut stderr = child.0.stderr.take().expect("stderr is piped");
-    let complaints = std::thread::spawn(move || {
-        let mut text = String::new();
-        stderr.read_to_string(&mut text).expect("UTF-8 complaints");
-        text
-    });
-    let mut text = String::new();
-    stdout.read_to_string(&mut text).expect("UTF-8 output");
-    let complaints = complaints.join().expect("the reader does not panic");
+    let text = read_all(child.0.stdout.take().expect("stdout is piped"));
+    let complaints = read_all(child.0.stderr.take().expect("stderr is piped"));
     let status = child.wait();
-    assert!(status.success(), "{class}: {status}\n{text}\n{complaints}");
-    text + &complaints
+    let text = text.join().expect("the reader does not panic");
+    (
+        status,
+        text + &complaints.join().expect("the reader does not panic"),
+    )
+}
+
+/// Reads a program's output beside it, so that a full pipe does not stop it and one that hangs is ended in time.
+fn read_all(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).expect("UTF-8 output");
+        text
+    })
 }
 
 /// Kafka's dump tool over files, each with its records.

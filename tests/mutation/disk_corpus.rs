@@ -87,6 +87,14 @@ fn metadata_records() -> Bytes {
     };
     let mut records = records_of(&Change::BrokerRegistered { id: 1, epoch: 3 });
     records.extend(records_of(&Change::TopicCreated(Arc::new(topic))));
+    records.extend(records_of(&Change::PartitionsAdded {
+        id,
+        partitions: vec![partition(2), partition(3)],
+    }));
+    records.extend(records_of(&Change::TopicConfigsChanged {
+        id,
+        configs: [("retention.ms".to_owned(), "-1".to_owned())].into(),
+    }));
     records.push(MetadataRecord::ProducerIds(ProducerIdsRecord {
         next_producer_id: 3000,
     }));

@@ -114,6 +114,11 @@ impl Plan<'_> {
                 configs.remove(name);
                 return Ok(());
             }
+            AlterConfigOp::Unknown(number) => {
+                return Err(invalid_request(format!(
+                    "Unknown config operation {number}; use 0 (SET), 1 (DELETE), 2 (APPEND) or 3 (SUBTRACT)."
+                )))
+            }
             AlterConfigOp::Append(value) => ("APPEND", value, true),
             AlterConfigOp::Subtract(value) => ("SUBTRACT", value, false),
         };
