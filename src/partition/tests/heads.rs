@@ -32,7 +32,10 @@ async fn produce_all(rt: Rt, partition: Partition, known: Rc<Known>, id: i64) {
         loop {
             let mut batch = BatchBuilder::new().producer(id, 0, sequence);
             batch.push(NOW_MS, None, Some(&value(id, sequence)));
-            let outcome = match partition.produce(batch.build(), Acks::All, NOW_MS, None) {
+            let produced = partition
+                .produce(batch.build(), Acks::All, NOW_MS, None)
+                .await;
+            let outcome = match produced {
                 Ok(ticket) => ticket.done.await.map(|()| ticket.base_offset),
                 Err(error) => Err(error.code),
             };
