@@ -137,7 +137,7 @@ fn api_versions(socket: &mut TcpStream) -> Result<()> {
 /// Produces a record and reads it back on a connection of its own; `offset` is what it must get. How long both took.
 fn works(broker: &str, topic: &str, offset: i64) -> Result<Duration> {
     let mut batch = BatchBuilder::new();
-    batch.push(1_700_000_000_000, None, Some(b"works"));
+    batch.push(crate::wire::now_ms(), None, Some(b"works"));
     let start = Instant::now();
     let mut socket = wire::connect(broker)?;
     socket.write_all(&wire::produce_frame(topic, 0, -1, batch.build())?)?;

@@ -145,6 +145,6 @@ fn fill(broker: &Process, partitions: i32, records: u32) -> Result<()> {
 
 fn frame(partition: i32) -> Result<Vec<u8>> {
     let mut batch = BatchBuilder::new();
-    batch.push(1_700_000_000_000, None, Some(&[b'x'; RECORD_BYTES]));
+    batch.push(crate::wire::now_ms(), None, Some(&[b'x'; RECORD_BYTES]));
     wire::produce_frame(TOPIC, partition, -1, batch.build())
 }

@@ -202,7 +202,7 @@ impl Cell<'_> {
         let mut builder = BatchBuilder::new().compression(self.codec);
         while builder.record_count() == 0 || builder.size_bytes() + RECORD_BYTES < self.args.batch {
             let value = random.value(self.args.random);
-            builder.push(1_700_000_000_000, None, Some(&value));
+            builder.push(crate::wire::now_ms(), None, Some(&value));
         }
         let records = builder.record_count();
         (builder.build(), records)

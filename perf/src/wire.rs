@@ -199,3 +199,10 @@ pub fn produce_frame(topic: &str, partition: i32, acks: i16, batch: Bytes) -> Re
         },
     )
 }
+
+/// Milliseconds since the Unix epoch: records with an old timestamp would expire while
+/// they are measured.
+pub fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}
