@@ -254,7 +254,7 @@ impl Recovery<'_> {
         if let Some(bad) = &last.scan.bad {
             let path = last.file.path().display();
             if bad.zeros {
-                tracing::info!("cutting {path} to {} bytes", last.scan.len);
+                tracing::debug!("cutting {path} to {} bytes", last.scan.len);
             } else {
                 tracing::warn!("cutting {path} to {} bytes: {}", last.scan.len, bad.detail);
             }
