@@ -91,7 +91,6 @@ fn append_all(bytes: Bytes, rounds: u64) -> Duration {
                 base_offset: offset,
                 last_offset: offset,
                 leader_epoch: 0,
-                first_timestamp: 1_700_000_000_000,
                 max_timestamp: 1_700_000_000_000,
                 producer: None,
             };

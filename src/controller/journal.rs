@@ -187,7 +187,6 @@ fn encode(batch: &JournalBatch, now_ms: i64) -> Result<LogBatch, JournalError> {
         base_offset: batch.base_offset,
         last_offset: batch.base_offset + batch.records.len() as i64 - 1,
         leader_epoch: TERM,
-        first_timestamp: now_ms,
         max_timestamp: now_ms,
         producer: None,
     })

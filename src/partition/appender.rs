@@ -220,7 +220,6 @@ mod tests {
             base_offset,
             last_offset: base_offset,
             leader_epoch: 0,
-            first_timestamp: 0,
             max_timestamp: 0,
             producer: None,
         };

@@ -15,21 +15,22 @@ impl Shard {
             Reply::EpochEnds(results) => Some(results),
             _ => None,
         };
-        let here = async |parts: Vec<EpochEndPart>| self.epoch_ends_here(&parts);
+        let here = async |parts| self.epoch_ends_here(parts).await;
         self.ask_each_owner(parts, |part| part.key, here, Request::EpochEnds, answer)
             .await
     }
 
-    pub(super) fn epoch_ends_here(
+    pub(super) async fn epoch_ends_here(
         &self,
-        parts: &[EpochEndPart],
+        parts: Vec<EpochEndPart>,
     ) -> Vec<Result<Option<EpochEnd>, ErrorCode>> {
-        parts
-            .iter()
-            .map(|part| {
-                let partition = self.0.partitions.online(&part.key)?;
+        self.each_here(
+            parts,
+            |part| part.key,
+            async |partition, part| {
                 partition.epoch_end(part.leader_epoch, part.current_leader_epoch)
-            })
-            .collect()
+            },
+        )
+        .await
     }
 }

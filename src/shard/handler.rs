@@ -66,7 +66,10 @@ fn handle(
             });
         }
         Request::EpochEnds(parts) => {
-            reply.send(Reply::EpochEnds(shard.epoch_ends_here(&parts)));
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::EpochEnds(shard_.epoch_ends_here(parts).await));
+            });
         }
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
@@ -78,7 +81,10 @@ fn handle(
             reply.send(Reply::Done);
         }
         Request::DescribeProducers(keys) => {
-            reply.send(Reply::ProducersDescribed(shard.producers_here(&keys)));
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
+            });
         }
         Request::Connection(incoming) => {
             host.serve(shard, incoming);

@@ -24,18 +24,15 @@ impl Shard {
         &self,
         parts: Vec<ListOffsetsPart>,
     ) -> Vec<Result<ListedOffset, ErrorCode>> {
-        let mut results = Vec::with_capacity(parts.len());
-        for part in parts {
-            results.push(match self.0.partitions.online(&part.key) {
-                Ok(partition) => {
-                    partition
-                        .list_offset(part.timestamp, part.current_leader_epoch, part.reader)
-                        .await
-                }
-                Err(code) => Err(code),
-            });
-            self.rt().yield_if_needed().await;
-        }
-        results
+        self.each_here(
+            parts,
+            |part| part.key,
+            async |partition, part| {
+                partition
+                    .list_offset(part.timestamp, part.current_leader_epoch, part.reader)
+                    .await
+            },
+        )
+        .await
     }
 }

@@ -2,6 +2,7 @@
 
 use super::messages::{PartitionKey, Reply, Request};
 use super::Shard;
+use crate::partition::Partition;
 use crate::protocol::ErrorCode;
 use smallvec::SmallVec;
 
@@ -50,5 +51,23 @@ impl Shard {
             }
         }
         all
+    }
+
+    /// Works on parts of this shard one after the other, giving way between them.
+    pub(super) async fn each_here<T, R>(
+        &self,
+        parts: Vec<T>,
+        key: impl Fn(&T) -> PartitionKey,
+        work: impl AsyncFn(Partition, T) -> Result<R, ErrorCode>,
+    ) -> Vec<Result<R, ErrorCode>> {
+        let mut results = Vec::with_capacity(parts.len());
+        for part in parts {
+            results.push(match self.0.partitions.online(&key(&part)) {
+                Ok(partition) => work(partition, part).await,
+                Err(code) => Err(code),
+            });
+            self.rt().yield_if_needed().await;
+        }
+        results
     }
 }

@@ -11,6 +11,7 @@
 
 use super::messages::{PartitionKey, Reply, Request};
 use super::Shard;
+use crate::partition::Partition;
 use crate::protocol::ErrorCode;
 use crate::runtime::local::{oneshot, OneshotSender};
 use crate::runtime::Queue;
@@ -120,17 +121,17 @@ impl Shard {
             Reply::ProducersDescribed(results) => Some(results),
             _ => None,
         };
-        let here = async |keys: Vec<PartitionKey>| self.producers_here(&keys);
+        let here = async |keys| self.producers_here(keys).await;
         self.ask_each_owner(keys, |key| *key, here, Request::DescribeProducers, answer)
             .await
     }
 
-    pub(super) fn producers_here(
+    pub(super) async fn producers_here(
         &self,
-        keys: &[PartitionKey],
+        keys: Vec<PartitionKey>,
     ) -> Vec<Result<ProducerStates, ErrorCode>> {
-        let producers = |key| self.0.partitions.online(key)?.producers();
-        keys.iter().map(producers).collect()
+        let producers = async |partition: Partition, _| partition.producers();
+        self.each_here(keys, |key| *key, producers).await
     }
 }
 

@@ -118,8 +118,6 @@ pub struct LogBatch {
     pub last_offset: i64,
     /// The leader epoch under which it is appended.
     pub leader_epoch: i32,
-    /// The timestamp of its first record, milliseconds; -1 if it has none.
-    pub first_timestamp: i64,
     /// Its largest timestamp, milliseconds; -1 if it has none.
     pub max_timestamp: i64,
     /// The idempotent producer that made it, if one did.

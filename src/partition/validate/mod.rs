@@ -79,7 +79,6 @@ impl ValidBatch {
             base_offset,
             last_offset: base_offset + i64::from(self.header.last_offset_delta),
             leader_epoch,
-            first_timestamp: self.header.base_timestamp,
             max_timestamp: self.header.max_timestamp,
             producer: self.producer(),
             bytes: self.bytes,

@@ -42,7 +42,6 @@ fn batch(offset: i64) -> LogBatch {
         base_offset: offset,
         last_offset: offset,
         leader_epoch: 0,
-        first_timestamp: offset,
         max_timestamp: offset,
         producer: None,
     }

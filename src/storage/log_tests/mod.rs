@@ -64,7 +64,6 @@ pub(in crate::storage) fn batch(
         base_offset,
         last_offset: base_offset + i64::from(count) - 1,
         leader_epoch: 3,
-        first_timestamp: timestamp,
         max_timestamp: timestamp,
         producer: None,
     }

@@ -291,7 +291,6 @@ fn offsets_are_found_by_timestamp_up_to_the_bound() {
                 base_offset: base,
                 last_offset: base + 2,
                 leader_epoch: 7,
-                first_timestamp: three[0],
                 max_timestamp: *three.iter().max().unwrap(),
                 producer: None,
             };

@@ -32,7 +32,6 @@ pub(super) fn batch(offset: i64) -> LogBatch {
         base_offset: offset,
         last_offset: offset,
         leader_epoch: 0,
-        first_timestamp: timestamp,
         max_timestamp: timestamp,
         producer: None,
     }

@@ -256,7 +256,6 @@ fn given_no_timestamps_then_the_time_of_the_files_change_counts() {
         builder.push(-1, None, Some(&[7; 900]));
         LogBatch {
             bytes: builder.build(),
-            first_timestamp: -1,
             max_timestamp: -1,
             ..batch(offset)
         }
@@ -330,7 +329,6 @@ fn given_a_log_start_inside_a_batch_then_timestamps_are_found_from_there_on() {
                 bytes: builder.build(),
                 base_offset: base,
                 last_offset: base + 2,
-                first_timestamp: times[0],
                 max_timestamp: *times.iter().max().unwrap(),
                 ..batch(0)
             };
@@ -388,7 +386,6 @@ async fn first_roll(rt: &Rt, settings: LogConfig) -> i64 {
     let log = create(rt, name, limits(), settings).await;
     for n in 0.. {
         let one = LogBatch {
-            first_timestamp: n * 500,
             max_timestamp: n * 500,
             ..batch(n)
         };

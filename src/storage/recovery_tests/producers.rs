@@ -133,7 +133,6 @@ fn batch(offset: i64) -> LogBatch {
         base_offset: offset,
         last_offset: offset,
         leader_epoch: 0,
-        first_timestamp: timestamp,
         max_timestamp: timestamp,
         producer,
     }

@@ -704,7 +704,6 @@ impl Model {
             base_offset,
             last_offset: base_offset + records as i64 - 1,
             leader_epoch: self.epoch,
-            first_timestamp: timestamp,
             max_timestamp: timestamp,
             producer,
         };
