@@ -176,8 +176,8 @@ mod tests {
         assert!(block_on(poll_once(&mut waits)).is_none());
         assert!(memory.take_responses_waited(), "whoever holds it is told");
         // Another is cut to the small share meanwhile.
-        let cut = block_on(memory.response(1 << 20));
-        assert!(cut.amount() < 1 << 20);
+        let cut = block_on(memory.response(2 << 20));
+        assert!(cut.amount() < 2 << 20);
         drop(held);
         let granted = block_on(poll_once(&mut waits)).expect("it is there");
         assert_eq!(granted.amount(), 1 << 20);
