@@ -128,7 +128,11 @@ fn an_unknown_setting_gets_a_suggestion() {
 fn a_file_is_read_and_its_errors_name_the_line() {
     let dir = temporary();
     let file = dir.path().join("broker.properties");
-    std::fs::write(&file, "# the broker\nnode.id=7\nlog.cleanup.policy=compact\n").unwrap();
+    std::fs::write(
+        &file,
+        "# the broker\nnode.id=7\nlog.cleanup.policy=compact\n",
+    )
+    .unwrap();
     assert_fails_with(
         &highwater(&["serve", "--config", text(&file)]),
         &format!(
