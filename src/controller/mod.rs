@@ -125,10 +125,7 @@ impl Controller {
             validate_only,
             reply,
         };
-        match self.call(call).await {
-            Some(answer) => answer,
-            None => (refused(count, &closed()), None),
-        }
+        self.call_for_topics(count, call).await
     }
 
     /// Deletes topics. Each fails or succeeds alone.
@@ -137,10 +134,8 @@ impl Controller {
     /// topics KAFKA_STORAGE_ERROR and NOT_CONTROLLER.
     pub async fn delete_topics(&self, topics: Vec<TopicSelector>) -> TopicAnswer<(Uuid, String)> {
         let count = topics.len();
-        match self.call(|reply| Call::Delete { topics, reply }).await {
-            Some(answer) => answer,
-            None => (refused(count, &closed()), None),
-        }
+        let call = |reply| Call::Delete { topics, reply };
+        self.call_for_topics(count, call).await
     }
 
     /// Alters the configs of topics. Each fails or succeeds alone. With `validate_only`
@@ -159,10 +154,7 @@ impl Controller {
             validate_only,
             reply,
         };
-        match self.call(call).await {
-            Some(answer) => answer,
-            None => (refused(count, &closed()), None),
-        }
+        self.call_for_topics(count, call).await
     }
 
     /// Adds partitions to topics. Each fails or succeeds alone. With `validate_only`
@@ -182,10 +174,7 @@ impl Controller {
             validate_only,
             reply,
         };
-        match self.call(call).await {
-            Some(answer) => answer,
-            None => (refused(count, &closed()), None),
-        }
+        self.call_for_topics(count, call).await
     }
 
     /// Takes `count` producer ids that were never handed out and never will be again.
@@ -204,6 +193,18 @@ impl Controller {
         match self.call(|reply| Call::Close { reply }).await {
             Some(closed) => closed,
             None => Err(ControllerError::Closed),
+        }
+    }
+
+    /// Queues a call about `count` topics; each is refused if the task has ended.
+    async fn call_for_topics<T>(
+        &self,
+        count: usize,
+        make: impl FnOnce(OneshotSender<TopicAnswer<T>>) -> Call,
+    ) -> TopicAnswer<T> {
+        match self.call(make).await {
+            Some(answer) => answer,
+            None => (refused(count, &closed()), None),
         }
     }
 
