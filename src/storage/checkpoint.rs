@@ -16,6 +16,7 @@
 
 use super::leader_epochs::LEADER_EPOCH_FILE;
 use super::log::{LogShared, SealTask};
+use super::log_files::remove_if_there;
 use super::producer_snapshot;
 use super::producer_state::ProducerStates;
 use super::segment::{Segment, SegmentPhase};
@@ -235,10 +236,7 @@ impl LogShared {
             names.retain(|name| !kept.contains(name));
         }
         for name in names {
-            match self.dir.remove_file(&name).await {
-                Err(error) if error.kind != IoErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_if_there(&self.dir, &name).await?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 use super::producer_snapshot::{self, ProducerEntry};
 use super::scan::{BatchScanner, ScanStep};
 use super::LoadError;
-use crate::runtime::{Dir, IoErrorKind, OpenMode, Rt, SyncSite};
+use crate::runtime::{Dir, IoError, IoErrorKind, OpenMode, Rt, SyncSite};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a partition's directory holds, as far as a log is concerned.
@@ -293,9 +293,9 @@ pub(super) fn damaged(dir: &Dir, name: &str, position: u64, detail: &str) -> Loa
 }
 
 /// Removes a file; no error if it is not there.
-pub(super) async fn remove_if_there(dir: &Dir, name: &str) -> Result<(), LoadError> {
+pub(super) async fn remove_if_there(dir: &Dir, name: &str) -> Result<(), IoError> {
     match dir.remove_file(name).await {
-        Err(e) if e.kind != IoErrorKind::NotFound => Err(e.into()),
+        Err(e) if e.kind != IoErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }
 }

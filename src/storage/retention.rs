@@ -21,7 +21,7 @@
 //! What it is not: it records nothing and wakes nobody; the partition does.
 
 use super::log::LogShared;
-use super::log_files::{LOG, SNAPSHOT};
+use super::log_files::{remove_if_there, LOG, SNAPSHOT};
 use super::segment::{Segment, SegmentPhase};
 use super::{CheckpointError, FlushError, Log, ReadError};
 use crate::runtime::{IoError, IoErrorKind, Queue};
@@ -356,10 +356,7 @@ impl LogShared {
         names.sort_unstable();
         names.pop();
         for name in names.into_iter().filter(|name| *name < start) {
-            match self.dir.remove_file(&name).await {
-                Err(error) if error.kind != IoErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_if_there(&self.dir, &name).await?;
         }
         Ok(())
     }
