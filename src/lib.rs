@@ -7,6 +7,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod controller;
+pub mod coordinator;
 pub mod metadata;
 pub mod observe;
 pub mod partition;

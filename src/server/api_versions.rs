@@ -6,8 +6,13 @@ use crate::protocol::api::{
 };
 use crate::protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
 use crate::protocol::ErrorCode;
+use crate::shard::Shard;
 
-pub(super) fn run(asked: Asked, request: ApiVersionsRequest) -> Result<Answer, BadRequest> {
+pub(super) async fn run(
+    _: &Shard,
+    asked: Asked,
+    request: ApiVersionsRequest,
+) -> Result<Answer, BadRequest> {
     let named = asked.api_version < 3
         || (is_name(&request.client_software_name) && is_name(&request.client_software_version));
     let response = if named {

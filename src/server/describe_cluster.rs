@@ -12,10 +12,10 @@ use crate::protocol::{ErrorCode, Str};
 use crate::shard::Shard;
 use crate::storage::uuid_text;
 
-pub(super) fn run(
+pub(super) async fn run(
     shard: &Shard,
     asked: Asked,
-    request: &DescribeClusterRequest,
+    request: DescribeClusterRequest,
 ) -> Result<Answer, BadRequest> {
     if let Some((code, message)) = refusal(asked.api_version, request.endpoint_type) {
         return Ok(asked.answer(&DescribeClusterResponse {

@@ -16,14 +16,14 @@ use crate::shard::Shard;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-pub(super) fn run(
+pub(super) async fn run(
     shard: &Shard,
     asked: Asked,
-    request: &DescribeTopicPartitionsRequest,
+    request: DescribeTopicPartitionsRequest,
 ) -> Result<Answer, BadRequest> {
     let limit = shard.config().max_request_partition_size_limit;
     let response = match shard.image() {
-        Some(image) => page(&image, request, limit),
+        Some(image) => page(&image, &request, limit),
         None => DescribeTopicPartitionsResponse::default(),
     };
     Ok(asked.answer(&response)?)

@@ -62,6 +62,13 @@ pub(super) async fn start(
         Err(unserved) => return Err(unserved.into()),
     };
     let shard = shard.clone();
+    // An API of which one request is answered before the next is looked at.
+    macro_rules! run {
+        ($request:ty, $run:path) => {{
+            let request: $request = body(&mut reader, asked, decoded)?;
+            barrier(async move { $run(&shard, asked, request).await })
+        }};
+    }
     Ok(match api {
         ApiKey::Produce => {
             let request: ProduceRequest = body(&mut reader, asked, decoded)?;
@@ -80,65 +87,27 @@ pub(super) async fn start(
             let run = fetch::run(shard, sessions, asked, request, turn, hurry);
             Started::Pipelined(Box::pin(run))
         }
-        ApiKey::ListOffsets => {
-            let request: ListOffsetsRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { list_offsets::run(&shard, asked, request).await })
-        }
-        ApiKey::Metadata => {
-            let request: MetadataRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { metadata::run(&shard, asked, request).await })
-        }
-        ApiKey::ApiVersions => {
-            let request: ApiVersionsRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { api_versions::run(asked, request) })
-        }
-        ApiKey::CreateTopics => {
-            let request: CreateTopicsRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { topics::create(&shard, asked, request).await })
-        }
-        ApiKey::DeleteRecords => {
-            let request: DeleteRecordsRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { delete_records::run(&shard, asked, request).await })
-        }
-        ApiKey::DeleteTopics => {
-            let request: DeleteTopicsRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { topics::delete(&shard, asked, request).await })
-        }
-        ApiKey::CreatePartitions => {
-            let request: CreatePartitionsRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { topics::create_partitions(&shard, asked, request).await })
-        }
-        ApiKey::DescribeConfigs => {
-            let request: DescribeConfigsRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { configs::describe(&shard, asked, request).await })
-        }
-        ApiKey::AlterConfigs => {
-            let request: AlterConfigsRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { configs::alter(&shard, asked, request).await })
-        }
+        ApiKey::ListOffsets => run!(ListOffsetsRequest, list_offsets::run),
+        ApiKey::Metadata => run!(MetadataRequest, metadata::run),
+        ApiKey::ApiVersions => run!(ApiVersionsRequest, api_versions::run),
+        ApiKey::CreateTopics => run!(CreateTopicsRequest, topics::create),
+        ApiKey::DeleteRecords => run!(DeleteRecordsRequest, delete_records::run),
+        ApiKey::DeleteTopics => run!(DeleteTopicsRequest, topics::delete),
+        ApiKey::CreatePartitions => run!(CreatePartitionsRequest, topics::create_partitions),
+        ApiKey::DescribeConfigs => run!(DescribeConfigsRequest, configs::describe),
+        ApiKey::AlterConfigs => run!(AlterConfigsRequest, configs::alter),
         ApiKey::IncrementalAlterConfigs => {
-            let request: IncrementalAlterConfigsRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { configs::alter_incrementally(&shard, asked, request).await })
+            run!(IncrementalAlterConfigsRequest, configs::alter_incrementally)
         }
-        ApiKey::InitProducerId => {
-            let request: InitProducerIdRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { init_producer_id::run(&shard, asked, request).await })
-        }
-        ApiKey::DescribeProducers => {
-            let request: DescribeProducersRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { describe_producers::run(&shard, asked, request).await })
-        }
-        ApiKey::DescribeCluster => {
-            let request: DescribeClusterRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { describe_cluster::run(&shard, asked, &request) })
-        }
-        ApiKey::DescribeTopicPartitions => {
-            let request: DescribeTopicPartitionsRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { describe_topic_partitions::run(&shard, asked, &request) })
-        }
+        ApiKey::InitProducerId => run!(InitProducerIdRequest, init_producer_id::run),
+        ApiKey::DescribeProducers => run!(DescribeProducersRequest, describe_producers::run),
+        ApiKey::DescribeCluster => run!(DescribeClusterRequest, describe_cluster::run),
+        ApiKey::DescribeTopicPartitions => run!(
+            DescribeTopicPartitionsRequest,
+            describe_topic_partitions::run
+        ),
         ApiKey::OffsetForLeaderEpoch => {
-            let request: OffsetForLeaderEpochRequest = body(&mut reader, asked, decoded)?;
-            barrier(async move { offset_for_leader_epoch::run(&shard, asked, request).await })
+            run!(OffsetForLeaderEpochRequest, offset_for_leader_epoch::run)
         }
     })
 }
