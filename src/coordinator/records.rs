@@ -298,7 +298,10 @@ mod tests {
         let expected = b"\0\x01\0\0\0\0\0\0\0\x05\0\x01m\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x0b";
         assert_eq!(&record.value.unwrap()[..], expected);
         let tombstone = OffsetsRecord::group(&"g".into(), None).unwrap();
-        assert_eq!((&tombstone.key[..], tombstone.value), (&b"\0\x02\0\x01g"[..], None));
+        assert_eq!(
+            (&tombstone.key[..], tombstone.value),
+            (&b"\0\x02\0\x01g"[..], None)
+        );
     }
 
     #[test]

@@ -42,7 +42,8 @@ impl GroupOffsets {
             let is_subscribed = subscribed(topic);
             for partition in self.committed.partitions(topic) {
                 let committed = self.get(topic, partition);
-                let is_expired = committed.is_some_and(|it| it.is_expired(now_ms, retention_ms, from));
+                let is_expired =
+                    committed.is_some_and(|it| it.is_expired(now_ms, retention_ms, from));
                 if is_expired
                     && !is_subscribed
                     && !self.is_in_flight(topic, partition)
