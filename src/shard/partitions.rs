@@ -260,7 +260,10 @@ impl Shard {
             .configs
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
-        TopicConfig::resolve(self.config(), overrides)
+        match &*topic.name {
+            OFFSETS_TOPIC_NAME => TopicConfig::resolve_internal(self.config(), overrides),
+            _ => TopicConfig::resolve(self.config(), overrides),
+        }
     }
 
     async fn delete_owned(&self, topic: &Arc<TopicImage>) {

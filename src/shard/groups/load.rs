@@ -137,7 +137,6 @@ impl Shard {
         let absent: Vec<&str> = topics.filter(|topic| !is_there(topic)).collect();
         let forgotten = (!absent.is_empty()).then(|| coordinator.topics_deleted(&absent, now));
         let held = Rc::new(Held {
-            key,
             partition: partition.clone(),
             coordinator: RefCell::new(coordinator),
             appends: Default::default(),

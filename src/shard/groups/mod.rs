@@ -70,7 +70,6 @@ enum Slot {
 
 /// A coordinator at work.
 struct Held {
-    key: PartitionKey,
     partition: Partition,
     coordinator: RefCell<Coordinator>,
     appends: Appends,
