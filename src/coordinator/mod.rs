@@ -55,7 +55,12 @@ impl Coordinator {
     }
 
     /// An append is durable, or failed. Ends come in the order of the appends.
-    pub fn appended(&mut self, _id: AppendId, _result: Result<(), ErrorCode>, _now: Now) -> Effects {
+    pub fn appended(
+        &mut self,
+        _id: AppendId,
+        _result: Result<(), ErrorCode>,
+        _now: Now,
+    ) -> Effects {
         Effects::default()
     }
 

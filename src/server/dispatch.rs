@@ -73,7 +73,12 @@ pub(super) async fn start(
         ApiKey::Produce => {
             let request: ProduceRequest = body(&mut reader, asked, decoded)?;
             // In a place of its own: a connection at rest holds no room for it.
-            let starting = Box::pin(produce::start(&shard, asked, request));
+            let starting = Box::pin(produce::start(
+                &shard,
+                asked,
+                header.client_id.as_deref(),
+                request,
+            ));
             Started::Pipelined(starting.await)
         }
         ApiKey::Fetch => {

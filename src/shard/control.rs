@@ -378,6 +378,11 @@ impl Control {
             | Request::DeleteRecords(_)
             | Request::DescribeProducers(_)
             | Request::EpochEnds(_)
+            | Request::Group(_)
+            | Request::GroupAnswered { .. }
+            | Request::GroupGone { .. }
+            | Request::ListGroups
+            | Request::CommittedOffsets(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),

@@ -86,6 +86,27 @@ fn handle(
                 reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
             });
         }
+        Request::Group(order) => {
+            let order = *order;
+            reply.send(match shard.ask_here(order.key, order.ticket, order.call) {
+                Some(answer) => Reply::Group(Box::new(answer)),
+                None => Reply::Later,
+            });
+        }
+        Request::GroupAnswered { ticket, answer } => {
+            shard.group_answered(ticket, *answer);
+            reply.send(Reply::Done);
+        }
+        Request::GroupGone { key, ticket } => {
+            shard.group_gone_here(key, ticket);
+            reply.send(Reply::Done);
+        }
+        Request::ListGroups => reply.send(Reply::Groups(shard.list_groups_here())),
+        Request::CommittedOffsets(rows_max) => {
+            reply.send(Reply::CommittedOffsets(
+                shard.committed_offsets_here(rows_max),
+            ));
+        }
         Request::Connection(incoming) => {
             host.serve(shard, incoming);
             reply.send(Reply::Done);
@@ -106,6 +127,7 @@ fn handle(
         Request::Drain => {
             shard.0.stopping.set(true);
             shard.0.stop.notify_all();
+            shard.stop_groups();
             let drained = host.drain(shard);
             spawn(shard, async move {
                 drained.await;

@@ -16,6 +16,7 @@ mod epochs;
 mod fetch;
 #[cfg(test)]
 mod fetch_tests;
+mod groups;
 mod handler;
 mod incoming;
 mod memory;
@@ -32,12 +33,14 @@ mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
+pub use groups::coordinator_partition;
 pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
-    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, CommittedRow, DeleteRecordsPart, EpochEndPart, FetchPart,
+    ListOffsetsPart, LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply,
+    Request,
 };
 
 use crate::config::BrokerConfig;
@@ -50,6 +53,7 @@ use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Mesh, MeshSeat, Rt};
 use crate::storage::{Storage, StorageLimits};
+use groups::Groups;
 use partitions::Partitions;
 use producers::ProducerIds;
 use std::cell::{Cell, RefCell};
@@ -76,6 +80,7 @@ struct Inner {
     partitions: Partitions,
     watches: Watches,
     producer_ids: ProducerIds,
+    groups: Groups,
     memory: Memory,
     storage: Storage,
     write_budget: Budget,
@@ -140,6 +145,7 @@ impl Shard {
             partitions: Partitions::default(),
             watches: Watches::default(),
             producer_ids: ProducerIds::default(),
+            groups: Groups::default(),
             memory: Memory::new(
                 sizes.request_bytes,
                 sizes.response_bytes,
@@ -159,6 +165,7 @@ impl Shard {
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
         retention::start(&shard);
+        groups::start(&shard);
         shard
     }
 

@@ -181,10 +181,10 @@ impl GroupOffsets {
 
     /// Forgets an offset, also in open transactions, unless it is later than `order`.
     fn remove(&mut self, topic: &str, partition: i32, order: i64) {
-        let is_earlier = |committed: &Box<CommittedOffset>| committed.order <= order;
         let open = self.transactions.values_mut();
         for offsets in open.chain([&mut self.committed]) {
-            if offsets.get(topic, partition).is_some_and(is_earlier) {
+            let found = offsets.get(topic, partition);
+            if found.is_some_and(|committed| committed.order <= order) {
                 offsets.remove(topic, partition);
             }
         }
