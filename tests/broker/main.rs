@@ -19,6 +19,7 @@ mod raw;
 mod recovery;
 mod retention;
 mod semantics;
+mod service;
 mod settings;
 mod validation;
 mod waiting;
