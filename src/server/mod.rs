@@ -35,6 +35,7 @@ mod produce;
 mod registry;
 mod respond;
 mod run;
+mod service;
 mod topics;
 
 #[cfg(test)]

@@ -193,6 +193,12 @@ impl Control {
         Ok(all)
     }
 
+    /// Resolves when every shard has answered. May be dropped.
+    pub async fn ping(&self) -> Result<(), MeshError> {
+        let pings = (0..self.0.shards).map(|_| Request::Ping).collect();
+        self.call_each(pings).await.map(|_| ())
+    }
+
     /// Hands a connection to a shard.
     pub async fn connection(&self, shard: usize, incoming: Incoming) -> Result<(), MeshError> {
         self.mesh()
@@ -372,6 +378,7 @@ impl Control {
             | Request::Drain
             | Request::Close
             | Request::Leave
+            | Request::Ping
             | Request::Produce(_)
             | Request::Fetch(_)
             | Request::ListOffsets(_)

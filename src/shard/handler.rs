@@ -71,6 +71,7 @@ fn handle(
                 reply.send(Reply::EpochEnds(shard_.epoch_ends_here(parts).await));
             });
         }
+        Request::Ping => reply.send(Reply::Done),
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);

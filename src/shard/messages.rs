@@ -40,6 +40,8 @@ pub enum Request {
     Close,
     /// Control to shard: the executor may end.
     Leave,
+    /// Control to shard: answer, to show that the executor runs.
+    Ping,
     /// Shard to owner.
     Produce(ProduceOrder),
     /// Shard to owner.

@@ -23,6 +23,7 @@ mod raw;
 mod recovery;
 mod retention;
 mod semantics;
+mod service;
 mod settings;
 mod validation;
 mod waiting;
