@@ -38,9 +38,11 @@ type Bound = Result<BrokerConfig, ServeError>;
 /// Starts the broker. `on_ready` is called on the control executor when connections
 /// are accepted.
 pub fn start(
-    config: BrokerConfig,
+    mut config: BrokerConfig,
     on_ready: impl FnOnce(&Ready) + Send + 'static,
 ) -> Result<Broker, ServeError> {
+    // Clients are told where it lies, whatever directory this process runs in.
+    config.data_dir = native::absolute(&config.data_dir).map_err(ServeError::DataDir)?;
     let usable = native::cpus();
     let shards = match config.shards {
         0 => usable.len().max(1),

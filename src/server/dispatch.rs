@@ -3,16 +3,21 @@
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
 use super::{
-    api_versions, configs, delete_records, describe_cluster, describe_producers,
-    describe_topic_partitions, fetch, init_producer_id, list_offsets, metadata,
-    offset_for_leader_epoch, produce, topics,
+    acls, api_versions, client_quotas, config_resources, configs, delete_records, describe_cluster,
+    describe_producers, describe_quorum, describe_topic_partitions, elect_leaders, fetch,
+    init_producer_id, list_offsets, log_dirs, metadata, offset_for_leader_epoch, produce,
+    reassignments, scram_credentials, topics,
 };
 use crate::protocol::messages::{
-    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteRecordsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
-    DescribeProducersRequest, DescribeTopicPartitionsRequest, FetchRequest,
-    IncrementalAlterConfigsRequest, InitProducerIdRequest, LegacyProduceRequest,
-    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
+    AlterConfigsRequest, AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest,
+    ApiVersionsRequest, CreateAclsRequest, CreatePartitionsRequest, CreateTopicsRequest,
+    DeleteAclsRequest, DeleteRecordsRequest, DeleteTopicsRequest, DescribeAclsRequest,
+    DescribeClientQuotasRequest, DescribeClusterRequest, DescribeConfigsRequest,
+    DescribeLogDirsRequest, DescribeProducersRequest, DescribeQuorumRequest,
+    DescribeTopicPartitionsRequest, DescribeUserScramCredentialsRequest, ElectLeadersRequest,
+    FetchRequest, IncrementalAlterConfigsRequest, InitProducerIdRequest, LegacyProduceRequest,
+    ListConfigResourcesRequest, ListOffsetsRequest, ListPartitionReassignmentsRequest,
+    MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
@@ -109,6 +114,25 @@ pub(super) async fn start(
         ApiKey::OffsetForLeaderEpoch => {
             run!(OffsetForLeaderEpochRequest, offset_for_leader_epoch::run)
         }
+        ApiKey::DescribeAcls => run!(DescribeAclsRequest, acls::describe),
+        ApiKey::CreateAcls => run!(CreateAclsRequest, acls::create),
+        ApiKey::DeleteAcls => run!(DeleteAclsRequest, acls::delete),
+        ApiKey::AlterReplicaLogDirs => run!(AlterReplicaLogDirsRequest, log_dirs::alter),
+        ApiKey::DescribeLogDirs => run!(DescribeLogDirsRequest, log_dirs::describe),
+        ApiKey::ElectLeaders => run!(ElectLeadersRequest, elect_leaders::run),
+        ApiKey::AlterPartitionReassignments => {
+            run!(AlterPartitionReassignmentsRequest, reassignments::alter)
+        }
+        ApiKey::ListPartitionReassignments => {
+            run!(ListPartitionReassignmentsRequest, reassignments::list)
+        }
+        ApiKey::DescribeClientQuotas => run!(DescribeClientQuotasRequest, client_quotas::describe),
+        ApiKey::DescribeUserScramCredentials => run!(
+            DescribeUserScramCredentialsRequest,
+            scram_credentials::describe
+        ),
+        ApiKey::DescribeQuorum => run!(DescribeQuorumRequest, describe_quorum::run),
+        ApiKey::ListConfigResources => run!(ListConfigResourcesRequest, config_resources::list),
         // Declared, not served yet: `served` has refused them.
         ApiKey::OffsetCommit
         | ApiKey::OffsetFetch

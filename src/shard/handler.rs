@@ -86,6 +86,12 @@ fn handle(
                 reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
             });
         }
+        Request::LogSizes(keys) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::LogSizes(shard_.log_sizes_here(keys).await));
+            });
+        }
         Request::Connection(incoming) => {
             host.serve(shard, incoming);
             reply.send(Reply::Done);
@@ -128,6 +134,7 @@ fn handle(
         | Request::AlterConfigs { .. }
         | Request::CreatePartitions { .. }
         | Request::AllocateProducerIds(_)
+        | Request::DescribeQuorum
         | Request::Checkpointed(_)
         | Request::RecordLogStart(_)
         | Request::DataDirFailed(_) => {

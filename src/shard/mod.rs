@@ -18,6 +18,7 @@ mod fetch;
 mod fetch_tests;
 mod handler;
 mod incoming;
+mod log_sizes;
 mod memory;
 mod messages;
 mod offsets;
@@ -37,7 +38,7 @@ pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
     CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
-    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
+    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, QuorumState, Reply, Request,
 };
 
 use crate::config::BrokerConfig;
@@ -272,6 +273,14 @@ impl Shard {
         };
         match self.call_control(request).await? {
             Reply::Changed(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// How far the metadata log is.
+    pub async fn quorum(&self) -> Result<QuorumState, ErrorCode> {
+        match self.call_control(Request::DescribeQuorum).await? {
+            Reply::Quorum(state) => Ok(state),
             _ => Err(ErrorCode::BrokerNotAvailable),
         }
     }
