@@ -4,21 +4,12 @@ use super::groups::Asker;
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
 use super::{
-    api_versions, configs, delete_records, describe_cluster, describe_producers,
-    describe_topic_partitions, fetch, find_coordinator, group_admin, group_membership,
-    group_offsets, init_producer_id, list_offsets, metadata, offset_for_leader_epoch, produce,
-    topics,
+    acls, api_versions, client_quotas, config_resources, configs, delete_records, describe_cluster,
+    describe_producers, describe_quorum, describe_topic_partitions, elect_leaders, fetch,
+    find_coordinator, group_admin, group_membership, group_offsets, init_producer_id, list_offsets,
+    log_dirs, metadata, offset_for_leader_epoch, produce, reassignments, scram_credentials, topics,
 };
-use crate::protocol::messages::{
-    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteGroupsRequest, DeleteRecordsRequest, DeleteTopicsRequest, DescribeClusterRequest,
-    DescribeConfigsRequest, DescribeGroupsRequest, DescribeProducersRequest,
-    DescribeTopicPartitionsRequest, FetchRequest, FindCoordinatorRequest, HeartbeatRequest,
-    IncrementalAlterConfigsRequest, InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest,
-    LegacyProduceRequest, ListGroupsRequest, ListOffsetsRequest, MetadataRequest,
-    OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest, SyncGroupRequest,
-};
+use crate::protocol::messages::*;
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
 use crate::shard::Shard;
@@ -150,6 +141,25 @@ pub(super) async fn start(
         ApiKey::DescribeGroups => ask!(DescribeGroupsRequest, group_admin::describe),
         ApiKey::ListGroups => ask!(ListGroupsRequest, group_admin::list),
         ApiKey::DeleteGroups => ask!(DeleteGroupsRequest, group_admin::delete),
+        ApiKey::DescribeAcls => run!(DescribeAclsRequest, acls::describe),
+        ApiKey::CreateAcls => run!(CreateAclsRequest, acls::create),
+        ApiKey::DeleteAcls => run!(DeleteAclsRequest, acls::delete),
+        ApiKey::AlterReplicaLogDirs => run!(AlterReplicaLogDirsRequest, log_dirs::alter),
+        ApiKey::DescribeLogDirs => run!(DescribeLogDirsRequest, log_dirs::describe),
+        ApiKey::ElectLeaders => run!(ElectLeadersRequest, elect_leaders::run),
+        ApiKey::AlterPartitionReassignments => {
+            run!(AlterPartitionReassignmentsRequest, reassignments::alter)
+        }
+        ApiKey::ListPartitionReassignments => {
+            run!(ListPartitionReassignmentsRequest, reassignments::list)
+        }
+        ApiKey::DescribeClientQuotas => run!(DescribeClientQuotasRequest, client_quotas::describe),
+        ApiKey::DescribeUserScramCredentials => run!(
+            DescribeUserScramCredentialsRequest,
+            scram_credentials::describe
+        ),
+        ApiKey::DescribeQuorum => run!(DescribeQuorumRequest, describe_quorum::run),
+        ApiKey::ListConfigResources => run!(ListConfigResourcesRequest, config_resources::list),
     })
 }
 

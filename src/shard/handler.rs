@@ -108,6 +108,12 @@ fn handle(
                 shard.committed_offsets_here(rows_max),
             ));
         }
+        Request::LogSizes(keys) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::LogSizes(shard_.log_sizes_here(keys).await));
+            });
+        }
         Request::Connection(incoming) => {
             host.serve(shard, incoming);
             reply.send(Reply::Done);
@@ -151,6 +157,7 @@ fn handle(
         | Request::AlterConfigs { .. }
         | Request::CreatePartitions { .. }
         | Request::AllocateProducerIds(_)
+        | Request::DescribeQuorum
         | Request::Checkpointed(_)
         | Request::RecordLogStart(_)
         | Request::DataDirFailed(_) => {

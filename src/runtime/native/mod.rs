@@ -41,7 +41,7 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
-pub use machine::{ram_bytes, resolve};
+pub use machine::{absolute, ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,
