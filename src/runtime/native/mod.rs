@@ -22,6 +22,7 @@ mod mesh;
 mod mesh_tests;
 mod net;
 mod nudge;
+mod process;
 #[cfg(test)]
 mod process_tests;
 mod rt;
@@ -32,6 +33,7 @@ mod stack_tests;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use buf::{NativeSharedBuf, NativeWriteBuf};
 pub use dir::{NativeDir, NativeDirLock};
@@ -46,5 +48,7 @@ pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,
     NativeListener,
 };
+pub use process::{process_figures, ProcessFigures};
 pub use rt::NativeRt;
 pub use signals::{signals, Signals};
+pub use watch::StallWatch;
