@@ -44,6 +44,17 @@ decoders! {
     DescribeCluster: DescribeClusterRequest, DescribeClusterResponse;
     DescribeProducers: DescribeProducersRequest, DescribeProducersResponse;
     DescribeTopicPartitions: DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse;
+    FindCoordinator: FindCoordinatorRequest, FindCoordinatorResponse;
+    JoinGroup: JoinGroupRequest, JoinGroupResponse;
+    SyncGroup: SyncGroupRequest, SyncGroupResponse;
+    Heartbeat: HeartbeatRequest, HeartbeatResponse;
+    LeaveGroup: LeaveGroupRequest, LeaveGroupResponse;
+    OffsetCommit: OffsetCommitRequest, OffsetCommitResponse;
+    OffsetFetch: OffsetFetchRequest, OffsetFetchResponse;
+    OffsetDelete: OffsetDeleteRequest, OffsetDeleteResponse;
+    DescribeGroups: DescribeGroupsRequest, DescribeGroupsResponse;
+    ListGroups: ListGroupsRequest, ListGroupsResponse;
+    DeleteGroups: DeleteGroupsRequest, DeleteGroupsResponse;
 }
 
 /// The batches inside go through the reader of batches too; only their frame counts as
