@@ -165,7 +165,7 @@ catalog! {
     PRODUCED_RECORDS: Counter "highwater_produced_records" [] "Records appended.";
     PRODUCED: Counter "highwater_produced" in Bytes [] "Bytes of record batches appended.";
     PRODUCE_ERRORS: Counter "highwater_produce_errors" [] "Record batches refused, or failed by a write.";
-    PRODUCE_STAGE: Histogram "highwater_produce_stage_duration" in Seconds ["stage"] "The stages of a produce: mesh (an order on its way to another shard), queue (a batch at its owner until its write begins), write (one write of all that was queued), flush (one flush of a partition), reply (a produce from its outcome to the last byte of its answer).";
+    PRODUCE_STAGE: Histogram "highwater_produce_stage_duration" in Seconds ["stage"] "The stages of a produce: mesh (an order on its way to another shard), queue (a validated batch until its write begins), write (one write of all that was queued), flush (one flush of a partition), reply (a produce from its outcome to the last byte of its answer).";
 
     FETCHED: Counter "highwater_fetched" in Bytes [] "Bytes of record batches returned by fetches.";
     FETCH_WAITS: Counter "highwater_fetch_waits" [] "Fetches that had to wait for records.";

@@ -16,8 +16,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 /// What one shard measures.
 #[derive(Debug, Default)]
 pub struct Latencies {
-    /// A batch at its owner, from the arrival of its order until its write begins: turn, validation, memory, the
-    /// write before it.
+    /// A batch at its owner, validated, until its write begins: the write before it, and write memory.
     pub queue: Latency,
     /// An order of batches from the connection's shard to the owner, where that is another.
     pub mesh: Latency,
