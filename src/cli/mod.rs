@@ -1,16 +1,23 @@
-//! The command line: `serve` and the tools.
+//! The command line: `serve`, the tools for files, and those for a broker that runs.
 //!
-//! Each command is a file. An error is one sentence on standard error and exit code 1; a command line that cannot be
-//! read is clap's message and exit code 2. Output that another program reads goes to standard output.
+//! Each family of commands is a file or a folder. An error is one sentence on standard error and exit code 1; a command
+//! line that cannot be read, or asks for what cannot be, is exit code 2. Output that another program reads goes to
+//! standard output: tables for people, with `--json` JSON. What tells of progress goes to standard error.
 //!
 //! What it is not: no command does anything that a library user could not do; they parse, call and print.
 
 mod config;
 mod error;
 mod log;
+mod outcome;
+mod produce;
+mod progress;
 mod records;
+mod remote;
+mod render;
 mod serve;
 mod snapshot;
+mod topic;
 
 use std::process::ExitCode;
 
@@ -34,9 +41,14 @@ enum Command {
     /// Look at partition logs on disk; the broker must not be running on them.
     #[command(subcommand)]
     Log(log::LogCommand),
-    /// What can be configured.
+    /// What can be configured, and the settings of topics and brokers.
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// The topics of a running broker.
+    #[command(subcommand)]
+    Topic(topic::TopicCommand),
+    /// Write records from lines to a topic.
+    Produce(produce::ProduceArgs),
 }
 
 /// Runs the command of the process's arguments.
@@ -45,17 +57,30 @@ pub fn run() -> ExitCode {
     let done = match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Log(command) => log::run(&command),
-        Command::Config(command) => config::run(&command),
+        Command::Config(command) => config::run(command),
+        Command::Topic(command) => topic::run(command),
+        Command::Produce(args) => produce::run(args),
     };
+    ExitCode::from(tell(done))
+}
+
+/// Tells an error on standard error; the exit code.
+fn tell(done: Result<(), CliError>) -> u8 {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => SUCCESS,
         // The reader of our output went away (`| head`): it has what it wanted.
-        Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS
-        }
+        Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => SUCCESS,
         Err(error) => {
             eprintln!("highwater: {error}");
-            ExitCode::FAILURE
+            match error {
+                CliError::Usage(_) => USAGE,
+                _ => FAILURE,
+            }
         }
     }
 }
+
+const SUCCESS: u8 = 0;
+const FAILURE: u8 = 1;
+/// Exit code for a command line that cannot be used, as clap's.
+const USAGE: u8 = 2;

@@ -5,10 +5,14 @@
 //! that order, as the protocol promises; any answer that breaks the order ends the
 //! connection. What is in flight is bounded.
 //!
-//! What it is not: it does not look for leaders, retry, batch or group.
+//! [`Cluster`] is several of them: it knows which broker leads what, and looks again when told to.
+//!
+//! What it is not: it does not retry, batch or group.
 
+mod cluster;
 mod connection;
 mod error;
 
+pub use cluster::{Cluster, ListedOffset, OffsetQuery, PartitionKey, EARLIEST, LATEST};
 pub use connection::{BrokerConnection, Call, ConnectionOptions};
-pub use error::ClientError;
+pub use error::{refusal, ClientError};
