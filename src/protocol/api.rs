@@ -57,6 +57,24 @@ apis! {
     ListOffsets = 2: ListOffsetsRequest, ListOffsetsResponse;
     /// Brokers, topics, partitions and their leaders.
     Metadata = 3: MetadataRequest, MetadataResponse;
+    /// Keeps how far a group has read.
+    OffsetCommit = 8: OffsetCommitRequest, OffsetCommitResponse;
+    /// How far groups have read.
+    OffsetFetch = 9: OffsetFetchRequest, OffsetFetchResponse;
+    /// The broker that coordinates a group.
+    FindCoordinator = 10: FindCoordinatorRequest, FindCoordinatorResponse;
+    /// Becomes a member of a group.
+    JoinGroup = 11: JoinGroupRequest, JoinGroupResponse;
+    /// Says that a member is alive.
+    Heartbeat = 12: HeartbeatRequest, HeartbeatResponse;
+    /// Members leave a group.
+    LeaveGroup = 13: LeaveGroupRequest, LeaveGroupResponse;
+    /// The assignments of a group's generation.
+    SyncGroup = 14: SyncGroupRequest, SyncGroupResponse;
+    /// The state of groups and their members.
+    DescribeGroups = 15: DescribeGroupsRequest, DescribeGroupsResponse;
+    /// All groups.
+    ListGroups = 16: ListGroupsRequest, ListGroupsResponse;
     /// What is served, in which versions.
     ApiVersions = 18: ApiVersionsRequest, ApiVersionsResponse;
     /// Creates topics.
@@ -75,8 +93,12 @@ apis! {
     AlterConfigs = 33: AlterConfigsRequest, AlterConfigsResponse;
     /// Adds partitions to topics.
     CreatePartitions = 37: CreatePartitionsRequest, CreatePartitionsResponse;
+    /// Removes groups without members.
+    DeleteGroups = 42: DeleteGroupsRequest, DeleteGroupsResponse;
     /// Changes single settings of a topic or broker.
     IncrementalAlterConfigs = 44: IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse;
+    /// Forgets how far a group has read.
+    OffsetDelete = 47: OffsetDeleteRequest, OffsetDeleteResponse;
     /// The brokers of the cluster.
     DescribeCluster = 60: DescribeClusterRequest, DescribeClusterResponse;
     /// The producers that partitions know.

@@ -109,6 +109,18 @@ pub(super) async fn start(
         ApiKey::OffsetForLeaderEpoch => {
             run!(OffsetForLeaderEpochRequest, offset_for_leader_epoch::run)
         }
+        // Declared, not served yet: `served` has refused them.
+        ApiKey::OffsetCommit
+        | ApiKey::OffsetFetch
+        | ApiKey::FindCoordinator
+        | ApiKey::JoinGroup
+        | ApiKey::Heartbeat
+        | ApiKey::LeaveGroup
+        | ApiKey::SyncGroup
+        | ApiKey::DescribeGroups
+        | ApiKey::ListGroups
+        | ApiKey::DeleteGroups
+        | ApiKey::OffsetDelete => return Err(UnservedApi::UnknownKey(api.code()).into()),
     })
 }
 
