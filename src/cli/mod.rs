@@ -7,6 +7,7 @@
 //! What it is not: no command does anything that a library user could not do; they parse, call and print.
 
 mod config;
+mod consume;
 mod error;
 mod log;
 mod outcome;
@@ -18,6 +19,7 @@ mod render;
 mod serve;
 mod snapshot;
 mod topic;
+mod when;
 
 use std::process::ExitCode;
 
@@ -49,6 +51,8 @@ enum Command {
     Topic(topic::TopicCommand),
     /// Write records from lines to a topic.
     Produce(produce::ProduceArgs),
+    /// Print the records of topics.
+    Consume(consume::ConsumeArgs),
 }
 
 /// Runs the command of the process's arguments.
@@ -60,6 +64,7 @@ pub fn run() -> ExitCode {
         Command::Config(command) => config::run(command),
         Command::Topic(command) => topic::run(command),
         Command::Produce(args) => produce::run(args),
+        Command::Consume(args) => consume::run(args),
     };
     ExitCode::from(tell(done))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::CliError;
-use crate::client::{Cluster, ConnectionOptions};
+use crate::client::{ClientError, Cluster, ConnectionOptions, OffsetQuery, PartitionKey};
 use crate::protocol::messages::{MetadataResponse, MetadataResponseTopic};
 use crate::protocol::{ErrorCode, Str};
 use crate::runtime::{native, Rt};
@@ -60,7 +60,18 @@ impl RemoteArgs {
         Fut: Future<Output = Result<T, CliError>> + 'static,
         T: 'static,
     {
-        let (broker, options) = (self.broker.clone(), self.options());
+        self.run_patient(Duration::ZERO, f)
+    }
+
+    /// The same, where an answer may take at least so long whatever `--timeout` says.
+    pub fn run_patient<T, F, Fut>(&self, answer_time_min: Duration, f: F) -> Result<T, CliError>
+    where
+        F: FnOnce(Rt, Cluster) -> Fut + 'static,
+        Fut: Future<Output = Result<T, CliError>> + 'static,
+        T: 'static,
+    {
+        let (broker, mut options) = (self.broker.clone(), self.options());
+        options.request_timeout = options.request_timeout.max(answer_time_min);
         native::run(move |rt| async move {
             let cluster = Cluster::connect(&rt, &broker, options).await?;
             f(rt, cluster).await
@@ -91,6 +102,53 @@ pub(super) async fn topics(
     Ok(topics)
 }
 
+/// The offset of each query; -1 where no record is that late. A leader that is away is looked for until the patience
+/// ends.
+pub(super) async fn offsets(
+    cluster: &Cluster,
+    queries: &[OffsetQuery],
+    read_committed: bool,
+    patience: Duration,
+) -> Result<BTreeMap<PartitionKey, i64>, CliError> {
+    let deadline = cluster.rt().now() + patience;
+    loop {
+        let answers = cluster.list_offsets(queries, read_committed).await;
+        let found = answers.and_then(|answers| {
+            let offset = |(key, _): &OffsetQuery| {
+                let answer = answers.get(key).copied();
+                let code = match answer.unwrap_or(Err(ErrorCode::UnknownTopicOrPartition)) {
+                    Ok(found) => return Ok((key.clone(), found.offset)),
+                    Err(code) => code,
+                };
+                Err(ClientError::Refused {
+                    doing: format!("find offsets of {} partition {}", key.0, key.1),
+                    code: code.code(),
+                    message: None,
+                })
+            };
+            queries
+                .iter()
+                .map(offset)
+                .collect::<Result<BTreeMap<_, _>, _>>()
+        });
+        match found {
+            Ok(found) => return Ok(found),
+            Err(error) if !error.is_retriable() || cluster.rt().now() >= deadline => {
+                return Err(error.into());
+            }
+            Err(_) => {}
+        }
+        cluster.rt().sleep(RETRY_PAUSE).await;
+        let mut topics: Vec<Str> = queries
+            .iter()
+            .map(|((topic, _), _)| topic.clone())
+            .collect();
+        topics.sort();
+        topics.dedup();
+        cluster.metadata(Some(&topics), false).await?;
+    }
+}
+
 /// That the metadata of a topic is there.
 pub(super) fn check_topic(topic: &MetadataResponseTopic) -> Result<(), CliError> {
     let name = topic.name.as_deref().unwrap_or_default();
@@ -99,7 +157,7 @@ pub(super) fn check_topic(topic: &MetadataResponseTopic) -> Result<(), CliError>
         Some(ErrorCode::UnknownTopicOrPartition) => Err(CliError::Found(format!(
             "there is no topic {name}; see `highwater topic list`"
         ))),
-        _ => Err(crate::client::ClientError::Refused {
+        _ => Err(ClientError::Refused {
             doing: format!("look up topic {name}"),
             code: topic.error_code,
             message: None,
@@ -153,6 +211,7 @@ pub(super) fn merged(
     merged
 }
 
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// The longest that connecting may take, whatever `--timeout` says.
 const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 

@@ -165,6 +165,13 @@ impl Cluster {
         view.topic_ids.get(topic).copied().unwrap_or_default()
     }
 
+    /// The name of a topic by its id.
+    pub fn topic_name(&self, id: Uuid) -> Option<Str> {
+        let view = self.0.view.borrow();
+        let found = view.topic_ids.iter().find(|(_, known)| **known == id);
+        found.map(|(name, _)| name.clone())
+    }
+
     /// Asks each leader for offsets. A partition without a known leader is answered LEADER_NOT_AVAILABLE.
     pub async fn list_offsets(
         &self,
