@@ -122,7 +122,10 @@ async fn get(cluster: &Cluster, args: &GetArgs) -> Result<(), CliError> {
             value.name.clone(),
             shown.unwrap_or_default().to_owned(),
             source_words(value.source).to_owned(),
-            value.default.clone().unwrap_or_default(),
+            match (&value.default, &value.default_name) {
+                (Some(default), Some(name)) => format!("{default} ({name})"),
+                (default, _) => default.clone().unwrap_or_default(),
+            },
         ]);
     }
     print(&table.to_string())
@@ -208,20 +211,27 @@ pub(super) struct ConfigValue {
     /// Kafka's number for where it comes from.
     pub source: i8,
     pub default: Option<String>,
+    /// The setting that has the default, if it is another one: the broker's, perhaps in another unit.
+    pub default_name: Option<String>,
     pub is_sensitive: bool,
     pub is_read_only: bool,
 }
 
 impl ConfigValue {
     fn of(result: DescribeConfigsResourceResult) -> ConfigValue {
-        let own = (result.config_source == SOURCE_DEFAULT).then(|| result.value.clone());
-        let of_synonyms = || {
-            let default = result.synonyms.iter().find(|s| s.source == SOURCE_DEFAULT);
-            default.map(|synonym| synonym.value.clone())
+        let synonym = result.synonyms.iter().find(|s| s.source == SOURCE_DEFAULT);
+        let default = match synonym {
+            Some(synonym) => synonym.value.clone(),
+            None => result
+                .value
+                .clone()
+                .filter(|_| result.config_source == SOURCE_DEFAULT),
         };
-        let default = own.or_else(of_synonyms).flatten();
         ConfigValue {
             default: default.map(|text| text.to_string()),
+            default_name: synonym
+                .map(|s| s.name.to_string())
+                .filter(|name| *name != *result.name),
             name: result.name.to_string(),
             value: result.value.map(|text| text.to_string()),
             source: result.config_source,
@@ -241,6 +251,7 @@ impl ConfigValue {
             "value": self.value,
             "source": source_name(self.source),
             "default": self.default,
+            "default_name": self.default_name,
             "sensitive": self.is_sensitive,
             "read_only": self.is_read_only,
         })
@@ -431,6 +442,10 @@ mod tests {
         let value = ConfigValue::of(result.clone());
         assert_eq!(value.default.as_deref(), Some("3"));
         assert!(value.is_overridden());
+        assert_eq!(value.default_name, None);
+        result.synonyms[2].name = Str::from("log.x");
+        let value = ConfigValue::of(result.clone());
+        assert_eq!(value.default_name.as_deref(), Some("log.x"));
         result.config_source = SOURCE_DEFAULT;
         result.synonyms.clear();
         let value = ConfigValue::of(result);

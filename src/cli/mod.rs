@@ -8,6 +8,7 @@
 
 mod config;
 mod consume;
+mod doctor;
 mod error;
 mod log;
 mod outcome;
@@ -46,6 +47,8 @@ enum Command {
     /// What can be configured, and the settings of topics and brokers.
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Say what this machine allows a broker, and what to change.
+    Doctor(doctor::DoctorArgs),
     /// The topics of a running broker.
     #[command(subcommand)]
     Topic(topic::TopicCommand),
@@ -62,6 +65,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Log(command) => log::run(&command),
         Command::Config(command) => config::run(command),
+        Command::Doctor(args) => doctor::run(args),
         Command::Topic(command) => topic::run(command),
         Command::Produce(args) => produce::run(args),
         Command::Consume(args) => consume::run(args),

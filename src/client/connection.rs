@@ -66,7 +66,7 @@ calls! {
 pub struct ConnectionOptions {
     /// What the client calls itself (`client.id`).
     pub client_id: String,
-    /// How long connecting may take (`socket.connection.setup.timeout.ms`).
+    /// How long connecting may take (`socket.connection.setup.timeout.ms`), and then the first answer.
     pub connect_timeout: Duration,
     /// How long an answer may take (`request.timeout.ms`).
     pub request_timeout: Duration,
@@ -80,7 +80,7 @@ impl Default for ConnectionOptions {
     fn default() -> Self {
         ConnectionOptions {
             client_id: "highwater".to_string(),
-            connect_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(30),
             in_flight_max: 1024,
             response_bytes_max: 256 << 20,
@@ -160,19 +160,23 @@ impl BrokerConnection {
             next_correlation: Cell::new(0),
             versions: RefCell::new(HashMap::new()),
         }));
-        connection.negotiate().await.map_err(|error| match error {
+        let limit = connection.0.options.connect_timeout;
+        let detail = match rt.timeout(limit, connection.negotiate()).await {
+            Ok(Ok(())) => return Ok(connection),
             // What listens there took a frame of ours and made nothing of it.
-            ClientError::Closed { peer } => ClientError::NotABroker {
-                peer,
-                detail: "it closed the connection when asked which APIs it offers".to_owned(),
-            },
-            ClientError::TimedOut { peer, timeout_ms } => ClientError::NotABroker {
-                peer,
-                detail: format!("it did not say within {timeout_ms} ms which APIs it offers"),
-            },
-            error => error,
-        })?;
-        Ok(connection)
+            Ok(Err(ClientError::Closed { .. } | ClientError::Io(_))) => {
+                "it closed the connection when asked which APIs it offers".to_owned()
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                let limit_ms = limit.as_millis();
+                format!("it did not say within {limit_ms} ms which APIs it offers")
+            }
+        };
+        Err(ClientError::NotABroker {
+            peer: peer.to_string(),
+            detail,
+        })
     }
 
     async fn dial(rt: &Rt, peer: SocketAddr, limit: Duration) -> Result<Conn, ClientError> {

@@ -40,7 +40,7 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
-pub use machine::{ram_bytes, resolve};
+pub use machine::{memlock_limit, nofile_limit, ram_bytes, resolve, space, ProcessLimit, Space};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,
