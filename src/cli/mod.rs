@@ -10,8 +10,10 @@ mod config;
 mod consume;
 mod doctor;
 mod error;
+mod group;
 mod log;
 mod outcome;
+mod place;
 mod produce;
 mod progress;
 mod records;
@@ -54,6 +56,9 @@ enum Command {
     Topic(topic::TopicCommand),
     /// Write records from lines to a topic.
     Produce(produce::ProduceArgs),
+    /// Consumer groups of a running broker.
+    #[command(subcommand)]
+    Group(group::GroupCommand),
     /// Print the records of topics.
     Consume(consume::ConsumeArgs),
 }
@@ -67,6 +72,7 @@ pub fn run() -> ExitCode {
         Command::Config(command) => config::run(command),
         Command::Doctor(args) => doctor::run(args),
         Command::Topic(command) => topic::run(command),
+        Command::Group(command) => group::run(command),
         Command::Produce(args) => produce::run(args),
         Command::Consume(args) => consume::run(args),
     };

@@ -1,6 +1,6 @@
 //! What every command for a running broker has in common: its address, its executor, how it parses and prints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
@@ -212,6 +212,39 @@ pub(super) fn merged(
 }
 
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// The partitions of a selection, which must exist.
+pub(super) async fn partitions(
+    cluster: &Cluster,
+    wanted: &BTreeMap<String, Option<Vec<i32>>>,
+) -> Result<Vec<PartitionKey>, CliError> {
+    let names: Vec<String> = wanted.keys().cloned().collect();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut keys = BTreeSet::new();
+    for topic in topics(cluster, &names).await? {
+        let name = topic.name.unwrap_or_default();
+        let known: BTreeSet<i32> = topic.partitions.iter().map(|p| p.partition_index).collect();
+        let chosen = match wanted.get(name.as_str()).cloned().flatten() {
+            Some(partitions) => partitions.into_iter().collect(),
+            None => known.clone(),
+        };
+        if let Some(missing) = chosen.difference(&known).next() {
+            let sentence = format!(
+                "topic {name} has no partition {missing}; it has {}",
+                known.len()
+            );
+            return Err(CliError::Found(sentence));
+        }
+        keys.extend(
+            chosen
+                .into_iter()
+                .map(|partition| (name.clone(), partition)),
+        );
+    }
+    Ok(keys.into_iter().collect())
+}
+
 /// The longest that connecting may take, whatever `--timeout` says.
 const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use base64::prelude::{Engine, BASE64_STANDARD};
 use serde_json::{json, Map, Value};
 
+use crate::cli::when;
 use crate::protocol::batch::{Record, TimestampType};
 
 /// A record and where it lies.
@@ -35,6 +36,8 @@ enum Piece {
     Partition,
     Offset,
     Timestamp,
+    /// The timestamp as RFC 3339.
+    Date,
     Headers,
     Key(Encoding),
     Value(Encoding),
@@ -92,6 +95,7 @@ impl Format {
                 Piece::Partition => write!(out, "{}", placed.partition)?,
                 Piece::Offset => write!(out, "{}", placed.offset)?,
                 Piece::Timestamp => write!(out, "{}", placed.timestamp)?,
+                Piece::Date => out.write_all(when::shown(placed.timestamp).as_bytes())?,
                 Piece::Headers => self.headers(out, placed)?,
                 Piece::Key(encoding) => self.bytes(out, placed.record.key, *encoding)?,
                 Piece::Value(encoding) => self.bytes(out, placed.record.value, *encoding)?,
@@ -154,6 +158,7 @@ fn pieces(template: &str) -> Result<Vec<Piece>, String> {
                     Some('p') => Piece::Partition,
                     Some('o') => Piece::Offset,
                     Some('T') => Piece::Timestamp,
+                    Some('D') => Piece::Date,
                     Some('h') => Piece::Headers,
                     Some('k') => Piece::Key(Encoding::Plain),
                     // kcat's letter for the payload, too.
@@ -164,7 +169,7 @@ fn pieces(template: &str) -> Result<Vec<Piece>, String> {
                         let what =
                             other.map_or_else(|| "a % at the end".to_owned(), |c| format!("%{c}"));
                         return Err(format!(
-                            "the format has {what}; known are %t topic, %p partition, %o offset, %T timestamp, %h headers, %k key, %v value, %K and %V their lengths, %%"
+                            "the format has {what}; known are %t topic, %p partition, %o offset, %T timestamp, %D its date, %h headers, %k key, %v value, %K and %V their lengths, %%"
                         ));
                     }
                 };
@@ -292,6 +297,7 @@ mod tests {
             printed(&all, RECORD),
             "t 3 7 5 k=v [a=1,b=NULL] 1 1 100%\tA\\\n"
         );
+        assert_eq!(printed(&format("%D"), RECORD), "1970-01-01T00:00:00.005Z");
         assert_eq!(printed(&format("%K %S"), (None, None, &[])), "-1 -1");
         for bad in ["%", "%z", r"%v\q", r"%v\x4", "values"] {
             assert!(Format::parse(bad, None, "").is_err(), "{bad}");

@@ -6,8 +6,8 @@
 
 mod fetch;
 mod format;
-mod from;
 mod member;
+mod span;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Stdout, Write};
@@ -16,8 +16,9 @@ use std::time::Duration;
 use clap::Args;
 use futures_lite::FutureExt;
 
+use super::place::Place;
 use super::progress::Progress;
-use super::remote::{merged, topic_partitions, topics, RemoteArgs};
+use super::remote::{merged, partitions, topic_partitions, RemoteArgs};
 use super::CliError;
 use crate::client::{Cluster, GroupClient, Membership, PartitionKey};
 use crate::protocol::batch::RecordIter;
@@ -26,8 +27,8 @@ use crate::runtime::native::Signals;
 use crate::runtime::{native, Mono, Rt};
 use fetch::{Answer, FetchOptions, FetchedBatch, Fetcher};
 use format::{Format, Placed};
-use from::{spans, Ends, From};
 use member::{Member, Pulse, HEARTBEAT_PERIOD};
+use span::{spans, Ends};
 
 /// What is consumed, and how it is printed.
 #[derive(Debug, Clone, Args)]
@@ -59,8 +60,8 @@ pub(super) struct ConsumeArgs {
     /// Begin where this group has committed, and commit.
     #[arg(long, short, value_name = "GROUP")]
     group: Option<String>,
-    /// value, key-value, json, hex, base64, or a template: %t topic, %p partition, %o offset, %T timestamp, %h headers, %k
-    /// key, %v value, %K and %V their lengths, \n \t \xFF.
+    /// value, key-value, json, hex, base64, or a template: %t topic, %p partition, %o offset, %T timestamp, %D its date, %h
+    /// headers, %k key, %v value, %K and %V their lengths, \n \t \xFF.
     #[arg(long, short = 'F', value_name = "FORMAT")]
     format: Option<String>,
     /// What to print between key and value; for value, hex and base64 this prints the key.
@@ -108,7 +109,7 @@ pub(super) fn run(args: ConsumeArgs) -> Result<(), CliError> {
     }
     let remote = args.remote.clone();
     remote.run_patient(member::ANSWER_TIME_MIN, |rt, cluster| async move {
-        let from = From::parse(&args.from, rt.wall_clock_ms()).map_err(CliError::Usage)?;
+        let from = Place::parse(&args.from, rt.wall_clock_ms()).map_err(CliError::Usage)?;
         let mut consuming = Consuming::new(rt, cluster, args, format, from).await?;
         let read = consuming.run().await;
         consuming.finish(read).await
@@ -136,7 +137,7 @@ struct Consuming {
     cluster: Cluster,
     args: ConsumeArgs,
     format: Format,
-    from: From,
+    from: Place,
     reader: Reader,
     /// What is read if it is no member.
     keys: Vec<PartitionKey>,
@@ -160,7 +161,7 @@ impl Consuming {
         cluster: Cluster,
         args: ConsumeArgs,
         format: Format,
-        from: From,
+        from: Place,
     ) -> Result<Consuming, CliError> {
         let (keys, is_whole) = select(&cluster, &args).await?;
         let reader = match &args.group {
@@ -455,32 +456,8 @@ async fn select(
             partitions.get_or_insert_with(|| args.partition.clone());
         }
     }
-    let names: Vec<String> = wanted.keys().cloned().collect();
-    let mut keys = BTreeSet::new();
-    for topic in topics(cluster, &names).await? {
-        let name = topic.name.unwrap_or_default();
-        let known: BTreeSet<i32> = topic.partitions.iter().map(|p| p.partition_index).collect();
-        let chosen = match wanted.get(name.as_str()).cloned().flatten() {
-            Some(partitions) => partitions.into_iter().collect(),
-            None => known.clone(),
-        };
-        if let Some(missing) = chosen.difference(&known).next() {
-            let sentence = format!(
-                "topic {name} has no partition {missing}; it has {}",
-                known.len()
-            );
-            return Err(CliError::Found(sentence));
-        }
-        keys.extend(
-            chosen
-                .into_iter()
-                .map(|partition| (name.clone(), partition)),
-        );
-    }
-    Ok((
-        keys.into_iter().collect(),
-        wanted.values().all(Option::is_none),
-    ))
+    let keys = partitions(cluster, &wanted).await?;
+    Ok((keys, wanted.values().all(Option::is_none)))
 }
 
 /// Time between two commits.
