@@ -120,6 +120,11 @@ impl Partition {
         self.0.numbers()
     }
 
+    /// The bytes of its log's segments.
+    pub fn size_bytes(&self) -> u64 {
+        self.0.log().size_bytes()
+    }
+
     /// The bytes of whole batches between `offset` and what the reader sees, without
     /// reading them: what a long poll compares with `min.bytes`. About right where
     /// the batches are not cached.

@@ -71,6 +71,7 @@ fn handle(
                 reply.send(Reply::EpochEnds(shard_.epoch_ends_here(parts).await));
             });
         }
+        Request::Ping => reply.send(Reply::Done),
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);
@@ -106,6 +107,12 @@ fn handle(
             reply.send(Reply::CommittedOffsets(
                 shard.committed_offsets_here(rows_max),
             ));
+        }
+        Request::LogSizes(keys) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::LogSizes(shard_.log_sizes_here(keys).await));
+            });
         }
         Request::Connection(incoming) => {
             host.serve(shard, incoming);
@@ -150,6 +157,7 @@ fn handle(
         | Request::AlterConfigs { .. }
         | Request::CreatePartitions { .. }
         | Request::AllocateProducerIds(_)
+        | Request::DescribeQuorum
         | Request::Checkpointed(_)
         | Request::RecordLogStart(_)
         | Request::DataDirFailed(_) => {

@@ -40,6 +40,8 @@ pub enum Request {
     Close,
     /// Control to shard: the executor may end.
     Leave,
+    /// Control to shard: answer, to show that the executor runs.
+    Ping,
     /// Shard to owner.
     Produce(ProduceOrder),
     /// Shard to owner.
@@ -103,6 +105,10 @@ pub enum Request {
     AllocateProducerIds(i32),
     /// Shard to owner: what these partitions know of producers.
     DescribeProducers(Vec<PartitionKey>),
+    /// Shard to owner: how large these logs are.
+    LogSizes(Vec<PartitionKey>),
+    /// Shard to control: how far the metadata log is.
+    DescribeQuorum,
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
     /// Shard to control: a new log start, which holds once it is on the disk. Answered then.
@@ -148,10 +154,29 @@ pub enum Reply {
     ProducerIdsAllocated(Result<Range<i64>, ControllerFault>),
     /// The answer to [`Request::DescribeProducers`], in the order of its partitions.
     ProducersDescribed(Vec<Result<ProducerStates, ErrorCode>>),
+    /// The answer to [`Request::LogSizes`], in the order of its partitions, in bytes.
+    LogSizes(Vec<Result<u64, ErrorCode>>),
+    /// The answer to [`Request::DescribeQuorum`].
+    Quorum(QuorumState),
     /// The answer to [`Request::Close`].
     Closed(CloseSummary),
     /// The receiver is not in a state to do this (it is loading or has closed).
     Busy,
+}
+
+/// How far the metadata log is on its one voter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuorumState {
+    /// The term.
+    pub leader_epoch: i32,
+    /// The LEO.
+    pub end_offset: i64,
+    /// What is flushed, and so can't be lost.
+    pub high_watermark: i64,
+    /// The voter's data directory.
+    pub directory_id: Uuid,
+    /// When it was so, milliseconds since the Unix epoch.
+    pub now_ms: i64,
 }
 
 /// What a shard loads at start.

@@ -19,6 +19,7 @@ mod fetch_tests;
 mod groups;
 mod handler;
 mod incoming;
+mod log_sizes;
 mod memory;
 mod messages;
 mod offsets;
@@ -39,8 +40,8 @@ pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
     CheckpointLine, CloseSummary, CommittedRow, DeleteRecordsPart, EpochEndPart, FetchPart,
-    ListOffsetsPart, LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply,
-    Request,
+    ListOffsetsPart, LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, QuorumState,
+    Reply, Request,
 };
 
 use crate::config::BrokerConfig;
@@ -279,6 +280,14 @@ impl Shard {
         };
         match self.call_control(request).await? {
             Reply::Changed(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// How far the metadata log is.
+    pub async fn quorum(&self) -> Result<QuorumState, ErrorCode> {
+        match self.call_control(Request::DescribeQuorum).await? {
+            Reply::Quorum(state) => Ok(state),
             _ => Err(ErrorCode::BrokerNotAvailable),
         }
     }

@@ -120,7 +120,7 @@ impl Partitions {
         self.slots.borrow_mut().remove(key)
     }
 
-    fn data_dir(&self) -> PathBuf {
+    pub fn data_dir(&self) -> PathBuf {
         self.data_dir
             .borrow()
             .clone()

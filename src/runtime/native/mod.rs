@@ -25,6 +25,7 @@ mod nudge;
 #[cfg(test)]
 mod process_tests;
 mod rt;
+mod service;
 mod signals;
 mod stack;
 #[cfg(test)]
@@ -40,11 +41,12 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
-pub use machine::{ram_bytes, resolve};
+pub use machine::{absolute, ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,
     NativeListener,
 };
 pub use rt::NativeRt;
+pub use service::ServiceManager;
 pub use signals::{signals, Signals};
