@@ -134,6 +134,16 @@ pub struct BrokerConfig {
     pub max_connection_creation_rate: u32,
     /// `connections.max.idle.ms`.
     pub connections_max_idle_ms: u64,
+    /// `admin.listener`; `None`: no admin HTTP. Port 0 takes a free one.
+    pub admin_listener: Option<HostPort>,
+    /// `metrics.topics.max`.
+    pub metrics_topics_max: usize,
+    /// `metrics.partitions.max`.
+    pub metrics_partitions_max: usize,
+    /// `metrics.group.offsets.max`.
+    pub metrics_group_offsets_max: usize,
+    /// `stall.threshold.ms`; 0: stalls are not recorded.
+    pub stall_threshold_ms: u32,
     /// What was given as text, by name, for those who ask what the broker runs with.
     pub given: Given,
 }
@@ -258,6 +268,11 @@ impl BrokerConfig {
                 .host_counts("max.connections.per.ip.overrides")?,
             max_connection_creation_rate: values.int("max.connection.creation.rate")? as u32,
             connections_max_idle_ms: values.int("connections.max.idle.ms")? as u64,
+            admin_listener: values.address("admin.listener")?,
+            metrics_topics_max: values.int("metrics.topics.max")? as usize,
+            metrics_partitions_max: values.int("metrics.partitions.max")? as usize,
+            metrics_group_offsets_max: values.int("metrics.group.offsets.max")? as usize,
+            stall_threshold_ms: values.int("stall.threshold.ms")? as u32,
             given: Given(
                 given
                     .iter()

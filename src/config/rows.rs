@@ -526,6 +526,43 @@ pub static SETTINGS: &[Setting] = &[
         "600000",
         "A connection without a request for this long is closed.",
     ),
+    // What an operator sees.
+    broker(
+        "admin.listener",
+        Kind::Address,
+        "127.0.0.1:9644",
+        "Where `/metrics`, `/healthz`, `/readyz` and `/debug/stalls` are served over HTTP, `HOST:PORT`; port 0 takes a \
+         free one, empty: nowhere. Nobody is asked who they are, so keep it from where clients are. A port that is \
+         taken ends the start if the setting was given, and is a warning otherwise.",
+    ),
+    broker(
+        "metrics.topics.max",
+        int(0, 100_000),
+        "200",
+        "Topics with metrics of their own; those of the rest are summed under the topic `(other)`.",
+    ),
+    broker(
+        "metrics.partitions.max",
+        int(0, 100_000),
+        "1000",
+        "Partitions with metrics of their own: the first by topic and number.",
+    ),
+    broker(
+        "metrics.group.offsets.max",
+        int(0, 100_000),
+        "1000",
+        "Committed offsets with metrics of their own (offset and lag): the first by group, topic and partition.",
+    ),
+    broker(
+        "stall.threshold.ms",
+        Kind::IntOr {
+            or: 0,
+            min: 10,
+            max: 60_000,
+        },
+        "50",
+        "A task that holds its core for longer is recorded, logged and counted (`/debug/stalls`), to about 10 ms; 0: never.",
+    ),
     // A topic's own.
     topic(
         "flush.on.ack",

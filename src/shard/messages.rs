@@ -9,6 +9,7 @@ use crate::coordinator::{GroupCall, GroupOverview, GroupResponse, Ticket};
 use crate::metadata::{Delta, Image};
 use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
+use crate::runtime::Mono;
 use crate::storage::leader_epochs::EpochEnd;
 use crate::storage::ProducerStates;
 use bytes::Bytes;
@@ -236,6 +237,8 @@ pub struct ProduceOrder {
     pub acks: Acks,
     /// How long acks=all may wait.
     pub timeout: Duration,
+    /// When it left for another shard.
+    pub sent_at: Option<Mono>,
 }
 
 /// Records for one partition.

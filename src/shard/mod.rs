@@ -305,6 +305,9 @@ impl Shard {
     }
 
     async fn call(&self, peer: usize, request: Request) -> Result<Reply, ErrorCode> {
+        if peer != self.0.me {
+            self.0.counters.mesh_requests.add(1);
+        }
         self.mesh()
             .call(peer, request)
             .await
