@@ -38,10 +38,12 @@ type Bound = Result<BrokerConfig, ServeError>;
 /// Starts the broker. `on_ready` is called on the control executor when connections
 /// are accepted; `manager` is told how the start goes on, and that it lives.
 pub fn start(
-    config: BrokerConfig,
+    mut config: BrokerConfig,
     manager: ServiceManager,
     on_ready: impl FnOnce(&Ready) + Send + 'static,
 ) -> Result<Broker, ServeError> {
+    // Clients are told where it lies, whatever directory this process runs in.
+    config.data_dir = native::absolute(&config.data_dir).map_err(ServeError::DataDir)?;
     let usable = native::cpus();
     let shards = match config.shards {
         0 => usable.len().max(1),

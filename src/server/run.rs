@@ -52,6 +52,9 @@ pub enum ServeError {
     /// The data directory or the metadata log can't be used.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The data directory's path can't be made absolute.
+    #[error("log.dir: {0}")]
+    DataDir(std::io::Error),
     /// The listener's host name has no address.
     #[error("listeners: {host} has no address: {detail}")]
     Resolve {

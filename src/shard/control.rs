@@ -4,7 +4,9 @@
 //! It has no partitions, so a stalled data shard never holds up the metadata, and
 //! the checkpoint files of the data directory have exactly one writer.
 
-use super::messages::{CheckpointLine, LoadOrder, LoadSummary, PartitionKey, Reply, Request};
+use super::messages::{
+    CheckpointLine, LoadOrder, LoadSummary, PartitionKey, QuorumState, Reply, Request,
+};
 use super::{Incoming, Seat};
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
@@ -372,6 +374,7 @@ impl Control {
                 self.fail(reason);
                 reply.send(Reply::Done);
             }
+            Request::DescribeQuorum => reply.send(Reply::Quorum(self.quorum())),
             Request::Load(_)
             | Request::Apply(_)
             | Request::Connection(_)
@@ -384,10 +387,27 @@ impl Control {
             | Request::ListOffsets(_)
             | Request::DeleteRecords(_)
             | Request::DescribeProducers(_)
+            | Request::LogSizes(_)
             | Request::EpochEnds(_)
+            | Request::Group(_)
+            | Request::GroupAnswered { .. }
+            | Request::GroupGone { .. }
+            | Request::ListGroups
+            | Request::CommittedOffsets(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),
+        }
+    }
+
+    fn quorum(&self) -> QuorumState {
+        let numbers = self.0.controller.log_numbers();
+        QuorumState {
+            leader_epoch: numbers.term,
+            end_offset: numbers.end_offset,
+            high_watermark: numbers.flushed_offset,
+            directory_id: self.0.data_dir.meta().directory_id,
+            now_ms: self.0.rt.wall_clock_ms(),
         }
     }
 

@@ -9,6 +9,7 @@
 
 use super::buf::Home;
 use super::rt::{panic_text, NativeRt};
+use super::watch::StallWatch;
 use crate::runtime::Rt;
 use futures_lite::FutureExt;
 use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
@@ -34,6 +35,8 @@ pub struct ExecutorPlan {
     /// A panic of a task stops the whole process at once. Otherwise it ends this
     /// executor, and [`ExecutorHandle::join`] reports it.
     pub abort_on_panic: bool,
+    /// Where tasks that hold the core too long are recorded, if they are.
+    pub stalls: Option<StallWatch>,
 }
 
 impl ExecutorPlan {
@@ -46,6 +49,7 @@ impl ExecutorPlan {
             spin: Duration::ZERO,
             preempt_timer: Duration::from_millis(1),
             abort_on_panic: true,
+            stalls: None,
         }
     }
 
