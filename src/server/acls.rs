@@ -16,7 +16,9 @@ pub(super) async fn describe(
 ) -> Result<Answer, BadRequest> {
     Ok(asked.answer(&DescribeAclsResponse {
         error_code: ErrorCode::SecurityDisabled.code(),
-        error_message: Some(Str::from_static("No Authorizer is configured on the broker")),
+        error_message: Some(Str::from_static(
+            "No Authorizer is configured on the broker",
+        )),
         ..Default::default()
     })?)
 }
