@@ -25,6 +25,11 @@ mod fetch_list;
 mod fetch_sessions;
 #[cfg(test)]
 mod fetch_sessions_tests;
+mod find_coordinator;
+mod group_admin;
+mod group_membership;
+mod group_offsets;
+mod groups;
 mod init_producer_id;
 mod list_offsets;
 mod log_dirs;
@@ -38,6 +43,7 @@ mod registry;
 mod respond;
 mod run;
 mod scram_credentials;
+mod service;
 mod topics;
 
 #[cfg(test)]

@@ -207,6 +207,12 @@ impl Control {
         Ok(all)
     }
 
+    /// Resolves when every shard has answered. May be dropped.
+    pub async fn ping(&self) -> Result<(), MeshError> {
+        let pings = (0..self.0.shards).map(|_| Request::Ping).collect();
+        self.call_each(pings).await.map(|_| ())
+    }
+
     /// Hands a connection to a shard.
     pub async fn connection(&self, shard: usize, incoming: Incoming) -> Result<(), MeshError> {
         self.mesh()
@@ -387,6 +393,7 @@ impl Control {
             | Request::Drain
             | Request::Close
             | Request::Leave
+            | Request::Ping
             | Request::Produce(_)
             | Request::Fetch(_)
             | Request::ListOffsets(_)
@@ -394,6 +401,11 @@ impl Control {
             | Request::DescribeProducers(_)
             | Request::LogSizes(_)
             | Request::EpochEnds(_)
+            | Request::Group(_)
+            | Request::GroupAnswered { .. }
+            | Request::GroupGone { .. }
+            | Request::ListGroups
+            | Request::CommittedOffsets(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),

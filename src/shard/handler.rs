@@ -71,6 +71,7 @@ fn handle(
                 reply.send(Reply::EpochEnds(shard_.epoch_ends_here(parts).await));
             });
         }
+        Request::Ping => reply.send(Reply::Done),
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);
@@ -85,6 +86,27 @@ fn handle(
             spawn(shard, async move {
                 reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
             });
+        }
+        Request::Group(order) => {
+            let order = *order;
+            reply.send(match shard.ask_here(order.key, order.ticket, order.call) {
+                Some(answer) => Reply::Group(Box::new(answer)),
+                None => Reply::Later,
+            });
+        }
+        Request::GroupAnswered { ticket, answer } => {
+            shard.group_answered(ticket, *answer);
+            reply.send(Reply::Done);
+        }
+        Request::GroupGone { key, ticket } => {
+            shard.group_gone_here(key, ticket);
+            reply.send(Reply::Done);
+        }
+        Request::ListGroups => reply.send(Reply::Groups(shard.list_groups_here())),
+        Request::CommittedOffsets(rows_max) => {
+            reply.send(Reply::CommittedOffsets(
+                shard.committed_offsets_here(rows_max),
+            ));
         }
         Request::LogSizes(keys) => {
             let shard_ = shard.clone();
@@ -112,6 +134,7 @@ fn handle(
         Request::Drain => {
             shard.0.stopping.set(true);
             shard.0.stop.notify_all();
+            shard.stop_groups();
             let drained = host.drain(shard);
             spawn(shard, async move {
                 drained.await;

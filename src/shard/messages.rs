@@ -5,6 +5,7 @@ use super::Incoming;
 use crate::controller::{
     ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
 };
+use crate::coordinator::{GroupCall, GroupOverview, GroupResponse, Ticket};
 use crate::metadata::{Delta, Image};
 use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
@@ -39,6 +40,8 @@ pub enum Request {
     Close,
     /// Control to shard: the executor may end.
     Leave,
+    /// Control to shard: answer, to show that the executor runs.
+    Ping,
     /// Shard to owner.
     Produce(ProduceOrder),
     /// Shard to owner.
@@ -55,6 +58,26 @@ pub enum Request {
     Unwatch(u64),
     /// Owner to shard: something that the watch names has moved.
     Notice(u64),
+    /// Shard to owner: a call to a group's coordinator.
+    Group(Box<GroupOrder>),
+    /// Owner to shard: the answer to a call that was told [`Reply::Later`].
+    GroupAnswered {
+        /// The call.
+        ticket: Ticket,
+        /// Its answer.
+        answer: Box<GroupResponse>,
+    },
+    /// Shard to owner: nobody waits for the call's answer any more.
+    GroupGone {
+        /// Whose coordinator was called.
+        key: PartitionKey,
+        /// The call.
+        ticket: Ticket,
+    },
+    /// Shard to shard: the groups that it coordinates.
+    ListGroups,
+    /// Shard to shard: the offsets committed there, at most so many.
+    CommittedOffsets(usize),
     /// Shard to control.
     CreateTopics {
         /// What to create.
@@ -112,6 +135,14 @@ pub enum Reply {
     EpochEnds(Vec<Result<Option<EpochEnd>, ErrorCode>>),
     /// The answer to [`Request::Watch`]: a bound had moved already.
     Moved,
+    /// The answer to [`Request::Group`], if it is known at once.
+    Group(Box<GroupResponse>),
+    /// The answer to [`Request::Group`] comes as [`Request::GroupAnswered`].
+    Later,
+    /// The answer to [`Request::ListGroups`].
+    Groups(Result<Vec<GroupOverview>, ErrorCode>),
+    /// The answer to [`Request::CommittedOffsets`].
+    CommittedOffsets(Vec<CommittedRow>),
     /// The answer to [`Request::CreateTopics`].
     TopicsCreated(Vec<Result<CreatedTopic, ControllerFault>>),
     /// The answer to [`Request::DeleteTopics`].
@@ -288,6 +319,29 @@ pub struct ListOffsetsPart {
     pub current_leader_epoch: i32,
     /// Who asks: sets the visible bound.
     pub reader: Reader,
+}
+
+/// A call to a group's coordinator.
+pub struct GroupOrder {
+    /// The partition of `__consumer_offsets` that coordinates the group.
+    pub key: PartitionKey,
+    /// The call's name.
+    pub ticket: Ticket,
+    /// The call.
+    pub call: GroupCall,
+}
+
+/// A committed offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommittedRow {
+    /// Whose.
+    pub group: String,
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// The next offset that the group reads.
+    pub offset: i64,
 }
 
 /// A question about where a leader epoch ended.

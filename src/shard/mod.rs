@@ -16,6 +16,7 @@ mod epochs;
 mod fetch;
 #[cfg(test)]
 mod fetch_tests;
+mod groups;
 mod handler;
 mod incoming;
 mod log_sizes;
@@ -33,12 +34,14 @@ mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
+pub use groups::coordinator_partition;
 pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
-    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, QuorumState, Reply, Request,
+    CheckpointLine, CloseSummary, CommittedRow, DeleteRecordsPart, EpochEndPart, FetchPart,
+    ListOffsetsPart, LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, QuorumState,
+    Reply, Request,
 };
 
 use crate::config::BrokerConfig;
@@ -51,6 +54,7 @@ use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Mesh, MeshSeat, Rt};
 use crate::storage::{Storage, StorageLimits};
+use groups::Groups;
 use partitions::Partitions;
 use producers::ProducerIds;
 use std::cell::{Cell, RefCell};
@@ -80,6 +84,7 @@ struct Inner {
     partitions: Partitions,
     watches: Watches,
     producer_ids: ProducerIds,
+    groups: Groups,
     memory: Memory,
     storage: Storage,
     write_budget: Budget,
@@ -145,6 +150,7 @@ impl Shard {
             partitions: Partitions::default(),
             watches: Watches::default(),
             producer_ids: ProducerIds::default(),
+            groups: Groups::default(),
             memory: Memory::new(
                 sizes.request_bytes,
                 sizes.response_bytes,
@@ -164,6 +170,7 @@ impl Shard {
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
         retention::start(&shard);
+        groups::start(&shard);
         shard
     }
 

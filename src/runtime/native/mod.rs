@@ -25,6 +25,7 @@ mod nudge;
 #[cfg(test)]
 mod process_tests;
 mod rt;
+mod service;
 mod signals;
 mod stack;
 #[cfg(test)]
@@ -47,4 +48,5 @@ pub use net::{
     NativeListener,
 };
 pub use rt::NativeRt;
+pub use service::ServiceManager;
 pub use signals::{signals, Signals};
