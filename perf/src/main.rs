@@ -5,6 +5,7 @@
 //! hidden. The machine's own floor (loopback, write, fdatasync) is measured in turns
 //! with the broker, in the same run. `throughput` is produce and fetch at saturation,
 //! by codec and number of partitions. `connections` is what idle connections cost,
+//! `scrape` what a scrape of the metrics is,
 //! `restart` how long a broker with many partitions takes to start, `instructions` the
 //! work that valgrind counts (`scripts/instructions`).
 //!
@@ -19,6 +20,7 @@ mod payload;
 mod process;
 mod report;
 mod restart;
+mod scrape;
 mod throughput;
 mod wire;
 
@@ -51,6 +53,8 @@ enum Command {
     Connections(connections::ConnectionsArgs),
     /// How long a broker with many partitions takes to start, cleanly stopped and killed.
     Restart(restart::RestartArgs),
+    /// What a scrape of the metrics costs the broker, and what producers notice of it.
+    Scrape(scrape::ScrapeArgs),
     /// Work for valgrind to count, see scripts/instructions.
     Instructions(instructions::InstructionsArgs),
 }
@@ -61,6 +65,7 @@ fn main() -> anyhow::Result<()> {
         Command::Throughput(args) => throughput::run(&args),
         Command::Connections(args) => connections::run(&args),
         Command::Restart(args) => restart::run(&args),
+        Command::Scrape(args) => scrape::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }
 }

@@ -8,6 +8,7 @@
 mod config;
 mod error;
 mod log;
+mod metrics;
 mod records;
 mod serve;
 mod snapshot;
@@ -37,6 +38,9 @@ enum Command {
     /// What can be configured.
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// What is measured.
+    #[command(subcommand)]
+    Metrics(metrics::MetricsCommand),
 }
 
 /// Runs the command of the process's arguments.
@@ -46,6 +50,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Log(command) => log::run(&command),
         Command::Config(command) => config::run(&command),
+        Command::Metrics(command) => metrics::run(&command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

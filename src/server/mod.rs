@@ -20,6 +20,7 @@ mod fetch_list;
 mod fetch_sessions;
 #[cfg(test)]
 mod fetch_sessions_tests;
+mod http;
 mod init_producer_id;
 mod list_offsets;
 mod lookup;

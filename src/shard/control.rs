@@ -9,6 +9,7 @@ use super::{Incoming, Seat};
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
+use crate::observe::Counters;
 use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
@@ -73,6 +74,7 @@ struct Inner {
     writing: Budget,
     failed: Event,
     failure: RefCell<Option<String>>,
+    counters: Counters,
 }
 
 impl Control {
@@ -130,6 +132,7 @@ impl Control {
             writing: Budget::new(1),
             failed: Event::new(),
             failure: RefCell::new(None),
+            counters: Counters::default(),
         })))
     }
 
@@ -141,6 +144,26 @@ impl Control {
     /// The cluster's id.
     pub fn cluster_id(&self) -> Uuid {
         self.0.data_dir.meta().cluster_id
+    }
+
+    /// What the control executor counts: refused connections.
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// The cluster's image.
+    pub fn image(&self) -> Image {
+        self.0.controller.image()
+    }
+
+    /// Why the data directory is offline, if it is.
+    pub fn failure(&self) -> Option<String> {
+        self.0.failure.borrow().clone()
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.0.shards
     }
 
     /// Takes the last seat of the mesh and starts to answer.
@@ -260,7 +283,7 @@ impl Control {
         self.mesh().close();
     }
 
-    fn mesh(&self) -> Mesh<Request, Reply> {
+    pub(super) fn mesh(&self) -> Mesh<Request, Reply> {
         self.0
             .mesh
             .borrow()
@@ -269,7 +292,7 @@ impl Control {
     }
 
     /// Sends one request to each shard and waits for all replies.
-    async fn call_each(&self, requests: Vec<Request>) -> Result<Vec<Reply>, MeshError> {
+    pub(super) async fn call_each(&self, requests: Vec<Request>) -> Result<Vec<Reply>, MeshError> {
         let mesh = self.mesh();
         let mut calls: Vec<_> = requests
             .into_iter()
@@ -380,6 +403,8 @@ impl Control {
             | Request::EpochEnds(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
+            | Request::Ping
+            | Request::Metrics(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),
         }
     }

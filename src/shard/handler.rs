@@ -91,6 +91,14 @@ fn handle(
                 reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
             });
         }
+        Request::Ping => reply.send(Reply::Pong(shard.0.partitions.loading.get())),
+        Request::Metrics(order) => {
+            let shard_ = shard.clone();
+            shard.rt().spawn(Queue::Background, async move {
+                let figures = shard_.metrics_here(order).await;
+                reply.send(Reply::Metrics(Box::new(figures)));
+            });
+        }
         Request::Connection(incoming) => {
             host.serve(shard, incoming);
             reply.send(Reply::Done);

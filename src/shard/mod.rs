@@ -20,6 +20,7 @@ mod handler;
 mod incoming;
 mod memory;
 mod messages;
+mod metrics;
 mod offsets;
 mod owners;
 mod partitions;
@@ -28,6 +29,7 @@ mod produce;
 mod produce_tests;
 mod producers;
 mod retention;
+mod scrape;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -37,7 +39,11 @@ pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
     CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
-    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
+    LoadSummary, PartitionKey, Pong, ProduceFault, ProducePart, Produced, Reply, Request,
+};
+pub use metrics::{
+    CommittedFigures, GroupFigures, MetricsOrder, PartitionFigures, PartitionStates, ShardMetrics,
+    TopicFigures,
 };
 
 use crate::config::BrokerConfig;

@@ -5,6 +5,7 @@ mod broker;
 #[path = "../harness/files.rs"]
 mod files;
 
+mod admin_http;
 mod bad_input;
 mod client;
 mod connections;
@@ -14,7 +15,9 @@ mod fetch_sessions;
 mod idempotence;
 mod lifecycle;
 mod many_partitions;
+mod metrics;
 mod offsets;
+mod open_metrics;
 mod raw;
 mod recovery;
 mod retention;
