@@ -8,6 +8,7 @@ use crate::config::ConfigError;
 use crate::observe::LogError;
 use crate::runtime::native::StartError;
 use crate::runtime::IoError;
+use crate::server::ServeError;
 use crate::storage::inspect::InspectError;
 
 /// Why a command failed.
@@ -15,7 +16,7 @@ use crate::storage::inspect::InspectError;
 pub enum CliError {
     /// The broker did not start, or did not stop cleanly.
     #[error(transparent)]
-    Serve(#[from] crate::server::ServeError),
+    Serve(#[from] ServeError),
     /// A setting cannot be used.
     #[error("{0}")]
     Config(#[from] ConfigError),
@@ -86,6 +87,17 @@ fn advice(error: &ClientError) -> &'static str {
 }
 
 impl CliError {
+    /// What the process ends with.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            CliError::Config(_)
+            | CliError::Variable(_)
+            | CliError::Serve(ServeError::Advertise(_)) => EX_CONFIG,
+            CliError::Usage(_) => USAGE,
+            _ => FAILURE,
+        }
+    }
+
     /// The file or directory at `path` cannot be looked at.
     pub(super) fn inspect(path: &Path, error: InspectError) -> CliError {
         CliError::Inspect {
@@ -94,3 +106,9 @@ impl CliError {
         }
     }
 }
+
+const FAILURE: u8 = 1;
+/// A command line that cannot be used; clap's, too.
+const USAGE: u8 = 2;
+/// A setting cannot be used (sysexits.h): a service manager need not try again.
+const EX_CONFIG: u8 = 78;

@@ -1,8 +1,9 @@
 //! The command line: `serve`, the tools for files, and those for a broker that runs.
 //!
-//! Each family of commands is a file or a folder. An error is one sentence on standard error and exit code 1; a command
-//! line that cannot be read, or asks for what cannot be, is exit code 2. Output that another program reads goes to
-//! standard output: tables for people, with `--json` JSON. What tells of progress goes to standard error.
+//! Each family of commands is a file or a folder. An error is one sentence on standard error and exit code 1, or 78
+//! (EX_CONFIG) where a start again changes nothing because a setting cannot be used; a command line that cannot be read,
+//! or asks for what cannot be, is exit code 2. Output that another program reads goes to standard output: tables for
+//! people, with `--json` JSON. What tells of progress goes to standard error.
 //!
 //! What it is not: no command does anything that a library user could not do; they parse, call and print.
 
@@ -87,15 +88,9 @@ fn tell(done: Result<(), CliError>) -> u8 {
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => SUCCESS,
         Err(error) => {
             eprintln!("highwater: {error}");
-            match error {
-                CliError::Usage(_) => USAGE,
-                _ => FAILURE,
-            }
+            error.exit_code()
         }
     }
 }
 
 const SUCCESS: u8 = 0;
-const FAILURE: u8 = 1;
-/// Exit code for a command line that cannot be used, as clap's.
-const USAGE: u8 = 2;

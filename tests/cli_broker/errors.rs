@@ -4,7 +4,8 @@ use super::{data_dir, feed};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
-const HINT: &str = "; start a broker there, or name another with --broker HOST:PORT or HIGHWATER_BROKER";
+const HINT: &str =
+    "; start a broker there, or name another with --broker HOST:PORT or HIGHWATER_BROKER";
 
 /// An address that nobody listens on.
 fn nobody() -> SocketAddr {
@@ -32,7 +33,9 @@ fn a_broker_that_is_not_there_is_told_by_every_command() {
 }
 
 /// Serves one connection with what `answer` does.
-fn impostor(answer: impl FnOnce(std::net::TcpStream) + Send + 'static) -> (SocketAddr, std::thread::JoinHandle<()>) {
+fn impostor(
+    answer: impl FnOnce(std::net::TcpStream) + Send + 'static,
+) -> (SocketAddr, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let served = std::thread::spawn(move || answer(listener.accept().unwrap().0));
@@ -49,12 +52,20 @@ fn what_is_no_broker_is_told_from_one_that_is_away() {
     });
     let ran = feed(addr, &["topic", "list"], "");
     ran.fails_with(&no_broker(addr));
-    assert!(ran.err.contains("it announces an answer of 1213486160 bytes"), "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("it announces an answer of 1213486160 bytes"),
+        "{}",
+        ran.err
+    );
     served.join().unwrap();
 
     let (addr, served) = impostor(drop);
     let ran = feed(addr, &["topic", "list"], "");
-    ran.fails_with(&format!("{}it closed the connection when asked which APIs it offers", no_broker(addr)));
+    ran.fails_with(&format!(
+        "{}it closed the connection when asked which APIs it offers",
+        no_broker(addr)
+    ));
     served.join().unwrap();
 
     let (addr, served) = impostor(|mut socket| {
@@ -62,7 +73,10 @@ fn what_is_no_broker_is_told_from_one_that_is_away() {
         let _ = socket.read_to_end(&mut rest);
     });
     let ran = feed(addr, &["topic", "list", "--timeout", "1"], "");
-    ran.fails_with(&format!("{}it did not say within 1000 ms which APIs it offers", no_broker(addr)));
+    ran.fails_with(&format!(
+        "{}it did not say within 1000 ms which APIs it offers",
+        no_broker(addr)
+    ));
     served.join().unwrap();
 }
 
@@ -82,11 +96,15 @@ fn an_api_that_is_not_offered_is_named() {
             ..Default::default()
         };
         let version = *ApiVersionsResponse::VERSIONS.end();
-        socket.write_all(&response_frame(0, version, &answer).unwrap().concat()).unwrap();
+        socket
+            .write_all(&response_frame(0, version, &answer).unwrap().concat())
+            .unwrap();
         let _ = socket.read(&mut request);
     });
     let ran = feed(addr, &["topic", "list"], "");
-    ran.fails_with(&format!("{addr} does not offer Metadata; this command needs a broker that does"));
+    ran.fails_with(&format!(
+        "{addr} does not offer Metadata; this command needs a broker that does"
+    ));
     served.join().unwrap();
 }
 
@@ -97,7 +115,9 @@ fn a_broker_that_names_an_address_which_cannot_be_reached_is_told() {
     let listener = "127.0.0.1:0";
     let launch = super::Launch::new(super::BINARY, dir.path());
     let launch = launch.shards(1).set(format!("advertised.listeners={away}"));
-    let broker = launch.try_start(listener).unwrap_or_else(|refused| panic!("{}", refused.stderr));
+    let broker = launch
+        .try_start(listener)
+        .unwrap_or_else(|refused| panic!("{}", refused.stderr));
     let ran = feed(broker.addr(), &["produce", "t", "--timeout", "1"], "x\n");
     assert_eq!(ran.code, Some(1));
     let sentence = format!(

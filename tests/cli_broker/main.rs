@@ -37,7 +37,9 @@ impl Bench {
     fn with(settings: &[&str]) -> Bench {
         let dir = data_dir();
         let launch = Launch::new(BINARY, dir.path()).shards(2);
-        let launch = settings.iter().fold(launch, |launch, setting| launch.set(*setting));
+        let launch = settings
+            .iter()
+            .fold(launch, |launch, setting| launch.set(*setting));
         Bench {
             broker: launch.start(),
             _dir: dir,
@@ -91,13 +93,17 @@ impl Running {
     /// Waits for a line of its output.
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("stdout can be read");
+        self.stdout
+            .read_line(&mut line)
+            .expect("stdout can be read");
         line.trim_end().to_owned()
     }
 
     /// SIGINT, and what it said by its end.
     fn interrupt(self) -> Ran {
-        let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        let sent = Command::new("kill")
+            .args(["-INT", &self.child.id().to_string()])
+            .status();
         assert!(sent.expect("kill can be run").success());
         self.end()
     }
@@ -132,7 +138,11 @@ impl Ran {
     fn fails_with(&self, sentence: &str) {
         assert_eq!(self.code, Some(1), "{}{}", self.out, self.err);
         let last = self.err.lines().last().unwrap_or_default();
-        assert!(last.starts_with(&format!("highwater: {sentence}")), "{}", self.err);
+        assert!(
+            last.starts_with(&format!("highwater: {sentence}")),
+            "{}",
+            self.err
+        );
     }
 
     #[track_caller]
@@ -162,7 +172,9 @@ fn feed(broker: SocketAddr, arguments: &[&str], input: &str) -> Ran {
 
 fn command(broker: SocketAddr, arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
-    command.args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR"));
+    command
+        .args(arguments)
+        .current_dir(env!("CARGO_TARGET_TMPDIR"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HIGHWATER_") {
             command.env_remove(name);
@@ -178,7 +190,10 @@ fn data_dir() -> tempfile::TempDir {
 
 /// The rows of a table, each as its cells.
 fn cells(table: &str) -> Vec<Vec<&str>> {
-    table.lines().map(|line| line.split_whitespace().collect()).collect()
+    table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect()
 }
 
 const BINARY: &str = env!("CARGO_BIN_EXE_highwater");
