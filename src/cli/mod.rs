@@ -1,9 +1,9 @@
 //! The command line: `serve`, the tools for files, and those for a broker that runs.
 //!
 //! Each family of commands is a file or a folder. An error is one sentence on standard error and exit code 1, or 78
-//! (EX_CONFIG) where a start again changes nothing because a setting cannot be used; a command line that cannot be
-//! read, or asks for what cannot be, is exit code 2. Output that another program reads goes to
-//! standard output: tables for people, with `--json` JSON. What tells of progress goes to standard error.
+//! (EX_CONFIG) where a start again changes nothing because a setting cannot be used; a command line that cannot be read,
+//! or asks for what cannot be, is exit code 2. Output that another program reads goes to standard output: tables for
+//! people, with `--json` JSON. What tells of progress goes to standard error.
 //!
 //! What it is not: no command does anything that a library user could not do; they parse, call and print.
 
