@@ -5,7 +5,7 @@
 //! hidden. The machine's own floor (loopback, write, fdatasync) is measured in turns
 //! with the broker, in the same run. `throughput` is produce and fetch at saturation,
 //! by codec and number of partitions. `connections` is what idle connections cost,
-//! `restart` how long a broker with many partitions takes to start, `instructions` the
+//! `groups` how long rebalances take and how many heartbeats are answered, `restart` how long a broker with many partitions takes to start, `instructions` the
 //! work that valgrind counts (`scripts/instructions`).
 //!
 //! The client is blocking sockets on plain threads: as lean as can be, so that it
@@ -13,6 +13,7 @@
 
 mod connections;
 mod floor;
+mod groups;
 mod instructions;
 mod latency;
 mod payload;
@@ -49,6 +50,10 @@ enum Command {
     ///
     /// Best on a broker that has just started: what it caches and frees while it is measured counts too.
     Connections(connections::ConnectionsArgs),
+    /// How long a group's rebalances take, and how many heartbeats a second are answered.
+    ///
+    /// `perf groups --members 50`, `perf groups --heartbeats --groups 10000`.
+    Groups(groups::GroupsArgs),
     /// How long a broker with many partitions takes to start, cleanly stopped and killed.
     Restart(restart::RestartArgs),
     /// Work for valgrind to count, see scripts/instructions.
@@ -60,6 +65,7 @@ fn main() -> anyhow::Result<()> {
         Command::Latency(args) => latency::run(&args),
         Command::Throughput(args) => throughput::run(&args),
         Command::Connections(args) => connections::run(&args),
+        Command::Groups(args) => groups::run(&args),
         Command::Restart(args) => restart::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }

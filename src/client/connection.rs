@@ -48,6 +48,17 @@ calls! {
     DescribeTopicPartitionsRequest => DescribeTopicPartitionsResponse,
     IncrementalAlterConfigsRequest => IncrementalAlterConfigsResponse,
     InitProducerIdRequest => InitProducerIdResponse,
+    FindCoordinatorRequest => FindCoordinatorResponse,
+    JoinGroupRequest => JoinGroupResponse,
+    SyncGroupRequest => SyncGroupResponse,
+    HeartbeatRequest => HeartbeatResponse,
+    LeaveGroupRequest => LeaveGroupResponse,
+    OffsetCommitRequest => OffsetCommitResponse,
+    OffsetFetchRequest => OffsetFetchResponse,
+    OffsetDeleteRequest => OffsetDeleteResponse,
+    DescribeGroupsRequest => DescribeGroupsResponse,
+    ListGroupsRequest => ListGroupsResponse,
+    DeleteGroupsRequest => DeleteGroupsResponse,
 }
 
 /// How a connection behaves.

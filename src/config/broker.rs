@@ -84,6 +84,32 @@ pub struct BrokerConfig {
     pub producer_id_expiration_ms: i64,
     /// `producer.id.expiration.check.interval.ms`.
     pub producer_id_expiration_check_interval_ms: u64,
+    /// `group.min.session.timeout.ms`.
+    pub group_min_session_timeout_ms: i32,
+    /// `group.max.session.timeout.ms`.
+    pub group_max_session_timeout_ms: i32,
+    /// `group.initial.rebalance.delay.ms`.
+    pub group_initial_rebalance_delay_ms: u32,
+    /// `group.max.size`.
+    pub group_max_size: u32,
+    /// `offset.metadata.max.bytes`.
+    pub offset_metadata_max_bytes: u32,
+    /// `offsets.commit.timeout.ms`.
+    pub offsets_commit_timeout_ms: u32,
+    /// `offsets.retention.minutes`.
+    pub offsets_retention_minutes: i32,
+    /// `offsets.retention.check.interval.ms`.
+    pub offsets_retention_check_interval_ms: u64,
+    /// `offsets.topic.num.partitions`.
+    pub offsets_topic_num_partitions: i32,
+    /// `offsets.topic.replication.factor`.
+    pub offsets_topic_replication_factor: i16,
+    /// `offsets.topic.segment.bytes`.
+    pub offsets_topic_segment_bytes: u32,
+    /// `offsets.topic.compression.codec`: Kafka's number of it.
+    pub offsets_topic_compression_codec: u8,
+    /// `offsets.load.buffer.size`.
+    pub offsets_load_buffer_size: u32,
     /// `socket.request.max.bytes`; the frame limit is this or an eighth of the shard's budget.
     pub socket_request_max_bytes: u32,
     /// `request.memory.bytes`, over all shards; 0: 1/16 of RAM, at most 1 GiB a shard.
@@ -108,6 +134,16 @@ pub struct BrokerConfig {
     pub max_connection_creation_rate: u32,
     /// `connections.max.idle.ms`.
     pub connections_max_idle_ms: u64,
+    /// `admin.listener`; `None`: no admin HTTP. Port 0 takes a free one.
+    pub admin_listener: Option<HostPort>,
+    /// `metrics.topics.max`.
+    pub metrics_topics_max: usize,
+    /// `metrics.partitions.max`.
+    pub metrics_partitions_max: usize,
+    /// `metrics.group.offsets.max`.
+    pub metrics_group_offsets_max: usize,
+    /// `stall.threshold.ms`; 0: stalls are not recorded.
+    pub stall_threshold_ms: u32,
     /// What was given as text, by name, for those who ask what the broker runs with.
     pub given: Given,
 }
@@ -199,6 +235,23 @@ impl BrokerConfig {
             producer_id_expiration_check_interval_ms: values
                 .int("producer.id.expiration.check.interval.ms")?
                 as u64,
+            group_min_session_timeout_ms: values.int("group.min.session.timeout.ms")? as i32,
+            group_max_session_timeout_ms: values.group_max_session_timeout_ms()?,
+            group_initial_rebalance_delay_ms: values.int("group.initial.rebalance.delay.ms")?
+                as u32,
+            group_max_size: values.int("group.max.size")? as u32,
+            offset_metadata_max_bytes: values.int("offset.metadata.max.bytes")? as u32,
+            offsets_commit_timeout_ms: values.int("offsets.commit.timeout.ms")? as u32,
+            offsets_retention_minutes: values.int("offsets.retention.minutes")? as i32,
+            offsets_retention_check_interval_ms: values
+                .int("offsets.retention.check.interval.ms")?
+                as u64,
+            offsets_topic_num_partitions: values.int("offsets.topic.num.partitions")? as i32,
+            offsets_topic_replication_factor: values.int("offsets.topic.replication.factor")?
+                as i16,
+            offsets_topic_segment_bytes: values.int("offsets.topic.segment.bytes")? as u32,
+            offsets_topic_compression_codec: values.int("offsets.topic.compression.codec")? as u8,
+            offsets_load_buffer_size: values.int("offsets.load.buffer.size")? as u32,
             socket_request_max_bytes: values.int("socket.request.max.bytes")? as u32,
             request_memory_bytes: values.int("request.memory.bytes")? as u64,
             min_request_progress: values.int("min.request.progress")? as u32,
@@ -215,6 +268,11 @@ impl BrokerConfig {
                 .host_counts("max.connections.per.ip.overrides")?,
             max_connection_creation_rate: values.int("max.connection.creation.rate")? as u32,
             connections_max_idle_ms: values.int("connections.max.idle.ms")? as u64,
+            admin_listener: values.address("admin.listener")?,
+            metrics_topics_max: values.int("metrics.topics.max")? as usize,
+            metrics_partitions_max: values.int("metrics.partitions.max")? as usize,
+            metrics_group_offsets_max: values.int("metrics.group.offsets.max")? as usize,
+            stall_threshold_ms: values.int("stall.threshold.ms")? as u32,
             given: Given(
                 given
                     .iter()
@@ -357,6 +415,18 @@ impl<'a> Values<'a> {
     fn log_flush_interval_ms(&self) -> Result<i64, ConfigError> {
         let names = ["log.flush.interval.ms", "log.flush.scheduler.interval.ms"];
         Ok(self.first_ms(&names)?.1)
+    }
+
+    fn group_max_session_timeout_ms(&self) -> Result<i32, ConfigError> {
+        let (min, max) = (
+            "group.min.session.timeout.ms",
+            "group.max.session.timeout.ms",
+        );
+        if self.int(max)? < self.int(min)? {
+            let problem = format!("must not be less than {min}, {}", self.text(min));
+            return Err(self.invalid(max, problem));
+        }
+        Ok(self.int(max)? as i32)
     }
 
     /// Clients can connect to what they are told: never to the address of every interface.

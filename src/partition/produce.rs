@@ -93,7 +93,10 @@ impl Partition {
         inner.check_takes(acks, received_bytes)?;
         let rules = Rules::of(&inner.config.borrow(), now_ms);
         let rt = inner.storage.rt();
-        let pause = async || rt.yield_if_needed().await;
+        let pause = async || {
+            rt.yield_if_needed().await;
+            rt.working_at(inner.id.topic_id.as_u128(), inner.id.index);
+        };
         let batch = validate::producer_batch(records, &rules, pause).await?;
         // From here on nothing waits: what holds now holds until the batch is queued.
         inner.check_takes(acks, received_bytes)?;
@@ -128,7 +131,7 @@ impl Partition {
         if producer.is_some() {
             inner.add_to_producers(&batch, now_ms);
         }
-        inner.enqueue(Queued::new(batch, keep));
+        inner.enqueue(Queued::new(batch, keep, rt.now()));
         Ok(ProduceTicket {
             base_offset,
             log_append_time_ms,

@@ -7,7 +7,7 @@
 
 use super::run::{self, ControlPlan, Ready, ServeError};
 use crate::config::{BrokerConfig, HostPort};
-use crate::runtime::native::{self, ExecutorHandle, ExecutorPlan};
+use crate::runtime::native::{self, ExecutorHandle, ExecutorPlan, ServiceManager};
 use crate::runtime::Rt;
 use crate::shard::{Seat, ShardSizes};
 use std::net::{IpAddr, SocketAddr};
@@ -36,11 +36,14 @@ impl Broker {
 type Bound = Result<BrokerConfig, ServeError>;
 
 /// Starts the broker. `on_ready` is called on the control executor when connections
-/// are accepted.
+/// are accepted; `manager` is told how the start goes on, and that it lives.
 pub fn start(
-    config: BrokerConfig,
+    mut config: BrokerConfig,
+    manager: ServiceManager,
     on_ready: impl FnOnce(&Ready) + Send + 'static,
 ) -> Result<Broker, ServeError> {
+    // Clients are told where it lies, whatever directory this process runs in.
+    config.data_dir = native::absolute(&config.data_dir).map_err(ServeError::DataDir)?;
     let usable = native::cpus();
     let shards = match config.shards {
         0 => usable.len().max(1),
@@ -63,6 +66,7 @@ pub fn start(
         cpus: cpus.clone(),
         sizes: sizes.clone(),
         connection_overrides,
+        manager,
     };
     let control = native::spawn_executor(ExecutorPlan::new("control"), move |rt| {
         control_main(rt, plan, control_seat, bound_tx, on_ready)

@@ -18,6 +18,7 @@ use crate::protocol::batch::{BatchBuilder, Batches};
 use crate::protocol::messages::*;
 use crate::protocol::{ErrorCode, Records, Str};
 use crate::runtime::local::{oneshot, OneshotReceiver, OneshotSender};
+use crate::runtime::native::ServiceManager;
 use crate::runtime::sim::{self, PowerCut, SimNode, World};
 use crate::runtime::{Queue, Rt, SyncSite};
 use crate::shard::ShardSizes;
@@ -247,6 +248,7 @@ impl Story {
             cpus: vec![None; shards],
             sizes: SIZES,
             connection_overrides: Vec::new(),
+            manager: ServiceManager::default(),
         };
         let executors: Vec<Rt> = (0..shards)
             .map(|shard| self.broker.rt_shard(shard))

@@ -4,9 +4,11 @@
 use super::messages::{Reply, Request};
 use super::Incoming;
 use super::Shard;
+use crate::observe::Work;
+use crate::protocol::ApiKey;
 use crate::runtime::{Queue, ReplyTo};
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{pin, Pin};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
@@ -36,6 +38,7 @@ fn handle(
 ) {
     match request {
         Request::Produce(order) => {
+            shard.rt().working_on(&PRODUCE);
             let produced = shard.clone().produce_here(order);
             let mut work = Box::pin(async move { reply.send(Reply::Produced(produced.await)) });
             // Validation and queueing begin here, in the order of arrival; what remains,
@@ -48,7 +51,9 @@ fn handle(
         Request::Fetch(order) => {
             let shard_ = shard.clone();
             spawn(shard, async move {
-                reply.send(Reply::Fetched(shard_.fetch_here(order).await));
+                let fetched = pin!(shard_.fetch_here(order));
+                let fetched = shard_.rt().work(FETCH, fetched).await;
+                reply.send(Reply::Fetched(fetched));
             });
         }
         Request::ListOffsets(parts) => {
@@ -71,6 +76,7 @@ fn handle(
                 reply.send(Reply::EpochEnds(shard_.epoch_ends_here(parts).await));
             });
         }
+        Request::Ping => reply.send(Reply::Done),
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);
@@ -84,6 +90,33 @@ fn handle(
             let shard_ = shard.clone();
             spawn(shard, async move {
                 reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
+            });
+        }
+        Request::Group(order) => {
+            let order = *order;
+            reply.send(match shard.ask_here(order.key, order.ticket, order.call) {
+                Some(answer) => Reply::Group(Box::new(answer)),
+                None => Reply::Later,
+            });
+        }
+        Request::GroupAnswered { ticket, answer } => {
+            shard.group_answered(ticket, *answer);
+            reply.send(Reply::Done);
+        }
+        Request::GroupGone { key, ticket } => {
+            shard.group_gone_here(key, ticket);
+            reply.send(Reply::Done);
+        }
+        Request::ListGroups => reply.send(Reply::Groups(shard.list_groups_here())),
+        Request::CommittedOffsets(rows_max) => {
+            reply.send(Reply::CommittedOffsets(
+                shard.committed_offsets_here(rows_max),
+            ));
+        }
+        Request::LogSizes(keys) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::LogSizes(shard_.log_sizes_here(keys).await));
             });
         }
         Request::Connection(incoming) => {
@@ -106,6 +139,7 @@ fn handle(
         Request::Drain => {
             shard.0.stopping.set(true);
             shard.0.stop.notify_all();
+            shard.stop_groups();
             let drained = host.drain(shard);
             spawn(shard, async move {
                 drained.await;
@@ -128,6 +162,7 @@ fn handle(
         | Request::AlterConfigs { .. }
         | Request::CreatePartitions { .. }
         | Request::AllocateProducerIds(_)
+        | Request::DescribeQuorum
         | Request::Checkpointed(_)
         | Request::RecordLogStart(_)
         | Request::DataDirFailed(_) => {
@@ -136,6 +171,19 @@ fn handle(
     }
 }
 
+/// What a shard does for another, for the record of stalls.
+const PRODUCE: Work = work_of(ApiKey::Produce);
+const FETCH: Work = work_of(ApiKey::Fetch);
+
+const fn work_of(api: ApiKey) -> Work {
+    Work {
+        api_key: Some(api as i16),
+        peer: None,
+        partition: None,
+    }
+}
+
+#[track_caller]
 fn spawn(shard: &Shard, future: impl Future<Output = ()> + 'static) {
     shard.rt().spawn(Queue::Latency, future);
 }

@@ -5,9 +5,11 @@ use super::Incoming;
 use crate::controller::{
     ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
 };
+use crate::coordinator::{GroupCall, GroupOverview, GroupResponse, Ticket};
 use crate::metadata::{Delta, Image};
 use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
+use crate::runtime::Mono;
 use crate::storage::leader_epochs::EpochEnd;
 use crate::storage::ProducerStates;
 use bytes::Bytes;
@@ -39,6 +41,8 @@ pub enum Request {
     Close,
     /// Control to shard: the executor may end.
     Leave,
+    /// Control to shard: answer, to show that the executor runs.
+    Ping,
     /// Shard to owner.
     Produce(ProduceOrder),
     /// Shard to owner.
@@ -55,6 +59,26 @@ pub enum Request {
     Unwatch(u64),
     /// Owner to shard: something that the watch names has moved.
     Notice(u64),
+    /// Shard to owner: a call to a group's coordinator.
+    Group(Box<GroupOrder>),
+    /// Owner to shard: the answer to a call that was told [`Reply::Later`].
+    GroupAnswered {
+        /// The call.
+        ticket: Ticket,
+        /// Its answer.
+        answer: Box<GroupResponse>,
+    },
+    /// Shard to owner: nobody waits for the call's answer any more.
+    GroupGone {
+        /// Whose coordinator was called.
+        key: PartitionKey,
+        /// The call.
+        ticket: Ticket,
+    },
+    /// Shard to shard: the groups that it coordinates.
+    ListGroups,
+    /// Shard to shard: the offsets committed there, at most so many.
+    CommittedOffsets(usize),
     /// Shard to control.
     CreateTopics {
         /// What to create.
@@ -82,6 +106,10 @@ pub enum Request {
     AllocateProducerIds(i32),
     /// Shard to owner: what these partitions know of producers.
     DescribeProducers(Vec<PartitionKey>),
+    /// Shard to owner: how large these logs are.
+    LogSizes(Vec<PartitionKey>),
+    /// Shard to control: how far the metadata log is.
+    DescribeQuorum,
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
     /// Shard to control: a new log start, which holds once it is on the disk. Answered then.
@@ -108,6 +136,14 @@ pub enum Reply {
     EpochEnds(Vec<Result<Option<EpochEnd>, ErrorCode>>),
     /// The answer to [`Request::Watch`]: a bound had moved already.
     Moved,
+    /// The answer to [`Request::Group`], if it is known at once.
+    Group(Box<GroupResponse>),
+    /// The answer to [`Request::Group`] comes as [`Request::GroupAnswered`].
+    Later,
+    /// The answer to [`Request::ListGroups`].
+    Groups(Result<Vec<GroupOverview>, ErrorCode>),
+    /// The answer to [`Request::CommittedOffsets`].
+    CommittedOffsets(Vec<CommittedRow>),
     /// The answer to [`Request::CreateTopics`].
     TopicsCreated(Vec<Result<CreatedTopic, ControllerFault>>),
     /// The answer to [`Request::DeleteTopics`].
@@ -119,10 +155,29 @@ pub enum Reply {
     ProducerIdsAllocated(Result<Range<i64>, ControllerFault>),
     /// The answer to [`Request::DescribeProducers`], in the order of its partitions.
     ProducersDescribed(Vec<Result<ProducerStates, ErrorCode>>),
+    /// The answer to [`Request::LogSizes`], in the order of its partitions, in bytes.
+    LogSizes(Vec<Result<u64, ErrorCode>>),
+    /// The answer to [`Request::DescribeQuorum`].
+    Quorum(QuorumState),
     /// The answer to [`Request::Close`].
     Closed(CloseSummary),
     /// The receiver is not in a state to do this (it is loading or has closed).
     Busy,
+}
+
+/// How far the metadata log is on its one voter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuorumState {
+    /// The term.
+    pub leader_epoch: i32,
+    /// The LEO.
+    pub end_offset: i64,
+    /// What is flushed, and so can't be lost.
+    pub high_watermark: i64,
+    /// The voter's data directory.
+    pub directory_id: Uuid,
+    /// When it was so, milliseconds since the Unix epoch.
+    pub now_ms: i64,
 }
 
 /// What a shard loads at start.
@@ -182,6 +237,8 @@ pub struct ProduceOrder {
     pub acks: Acks,
     /// How long acks=all may wait.
     pub timeout: Duration,
+    /// When it left for another shard.
+    pub sent_at: Option<Mono>,
 }
 
 /// Records for one partition.
@@ -265,6 +322,29 @@ pub struct ListOffsetsPart {
     pub current_leader_epoch: i32,
     /// Who asks: sets the visible bound.
     pub reader: Reader,
+}
+
+/// A call to a group's coordinator.
+pub struct GroupOrder {
+    /// The partition of `__consumer_offsets` that coordinates the group.
+    pub key: PartitionKey,
+    /// The call's name.
+    pub ticket: Ticket,
+    /// The call.
+    pub call: GroupCall,
+}
+
+/// A committed offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommittedRow {
+    /// Whose.
+    pub group: String,
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// The next offset that the group reads.
+    pub offset: i64,
 }
 
 /// A question about where a leader epoch ended.

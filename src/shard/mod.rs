@@ -16,8 +16,10 @@ mod epochs;
 mod fetch;
 #[cfg(test)]
 mod fetch_tests;
+mod groups;
 mod handler;
 mod incoming;
+mod log_sizes;
 mod memory;
 mod messages;
 mod offsets;
@@ -32,12 +34,14 @@ mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
+pub use groups::coordinator_partition;
 pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
-    LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, Reply, Request,
+    CheckpointLine, CloseSummary, CommittedRow, DeleteRecordsPart, EpochEndPart, FetchPart,
+    ListOffsetsPart, LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, QuorumState,
+    Reply, Request,
 };
 
 use crate::config::BrokerConfig;
@@ -50,6 +54,7 @@ use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Mesh, MeshSeat, Rt};
 use crate::storage::{Storage, StorageLimits};
+use groups::Groups;
 use partitions::Partitions;
 use producers::ProducerIds;
 use std::cell::{Cell, RefCell};
@@ -76,6 +81,7 @@ struct Inner {
     partitions: Partitions,
     watches: Watches,
     producer_ids: ProducerIds,
+    groups: Groups,
     memory: Memory,
     storage: Storage,
     write_budget: Budget,
@@ -140,6 +146,7 @@ impl Shard {
             partitions: Partitions::default(),
             watches: Watches::default(),
             producer_ids: ProducerIds::default(),
+            groups: Groups::default(),
             memory: Memory::new(
                 sizes.request_bytes,
                 sizes.response_bytes,
@@ -159,6 +166,7 @@ impl Shard {
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
         retention::start(&shard);
+        groups::start(&shard);
         shard
     }
 
@@ -276,6 +284,14 @@ impl Shard {
         }
     }
 
+    /// How far the metadata log is.
+    pub async fn quorum(&self) -> Result<QuorumState, ErrorCode> {
+        match self.call_control(Request::DescribeQuorum).await? {
+            Reply::Quorum(state) => Ok(state),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
     fn owner(&self, key: &PartitionKey) -> usize {
         owner_shard(&key.topic_id, key.index, self.0.shards)
     }
@@ -289,6 +305,9 @@ impl Shard {
     }
 
     async fn call(&self, peer: usize, request: Request) -> Result<Reply, ErrorCode> {
+        if peer != self.0.me {
+            self.0.counters.mesh_requests.add(1);
+        }
         self.mesh()
             .call(peer, request)
             .await

@@ -63,6 +63,12 @@ fn all_claims() -> Vec<(ApiKey, i16, Vec<u8>)> {
         IncrementalAlterConfigsRequest.resources;
         DescribeProducersRequest.topics;
         DescribeTopicPartitionsRequest.topics;
+        JoinGroupRequest.protocols;
+        SyncGroupRequest.assignments;
+        OffsetCommitRequest.topics;
+        OffsetDeleteRequest.topics;
+        DescribeGroupsRequest.groups;
+        DeleteGroupsRequest.groups_names;
     }
     let metadata = |topics| MetadataRequest {
         topics: Some(topics),

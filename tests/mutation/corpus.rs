@@ -3,6 +3,8 @@
 
 #[path = "corpus_admin.rs"]
 mod admin;
+#[path = "corpus_groups.rs"]
+mod groups;
 
 use bytes::Bytes;
 use highwater::protocol::batch::{compress, BatchBuilder, Compression};
@@ -50,6 +52,17 @@ pub fn frames() -> Vec<Frame> {
     requests(&mut out, admin::describe_cluster_request);
     requests(&mut out, admin::describe_producers_request);
     requests(&mut out, admin::describe_topic_partitions_request);
+    requests(&mut out, groups::find_coordinator_request);
+    requests(&mut out, groups::join_group_request);
+    requests(&mut out, groups::sync_group_request);
+    requests(&mut out, groups::heartbeat_request);
+    requests(&mut out, groups::leave_group_request);
+    requests(&mut out, groups::offset_commit_request);
+    requests(&mut out, groups::offset_fetch_request);
+    requests(&mut out, groups::offset_delete_request);
+    requests(&mut out, groups::describe_groups_request);
+    requests(&mut out, groups::list_groups_request);
+    requests(&mut out, groups::delete_groups_request);
     responses(&mut out, produce_response);
     responses(&mut out, fetch_response);
     responses(&mut out, list_offsets_response);
@@ -67,6 +80,17 @@ pub fn frames() -> Vec<Frame> {
     responses(&mut out, admin::describe_cluster_response);
     responses(&mut out, admin::describe_producers_response);
     responses(&mut out, admin::describe_topic_partitions_response);
+    responses(&mut out, groups::find_coordinator_response);
+    responses(&mut out, groups::join_group_response);
+    responses(&mut out, groups::sync_group_response);
+    responses(&mut out, groups::heartbeat_response);
+    responses(&mut out, groups::leave_group_response);
+    responses(&mut out, groups::offset_commit_response);
+    responses(&mut out, groups::offset_fetch_response);
+    responses(&mut out, groups::offset_delete_response);
+    responses(&mut out, groups::describe_groups_response);
+    responses(&mut out, groups::list_groups_response);
+    responses(&mut out, groups::delete_groups_response);
     // Often, as all record bytes go through one reader.
     for _ in 0..20 {
         let two = [batch(), batch()].concat();

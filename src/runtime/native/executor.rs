@@ -9,6 +9,7 @@
 
 use super::buf::Home;
 use super::rt::{panic_text, NativeRt};
+use super::watch::StallWatch;
 use crate::runtime::Rt;
 use futures_lite::FutureExt;
 use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
@@ -34,6 +35,8 @@ pub struct ExecutorPlan {
     /// A panic of a task stops the whole process at once. Otherwise it ends this
     /// executor, and [`ExecutorHandle::join`] reports it.
     pub abort_on_panic: bool,
+    /// Where tasks that hold the core too long are recorded, if they are.
+    pub stalls: Option<StallWatch>,
 }
 
 impl ExecutorPlan {
@@ -46,6 +49,7 @@ impl ExecutorPlan {
             spin: Duration::ZERO,
             preempt_timer: Duration::from_millis(1),
             abort_on_panic: true,
+            stalls: None,
         }
     }
 
@@ -308,8 +312,12 @@ fn make(plan: &ExecutorPlan) -> Result<LocalExecutor, StartError> {
 fn start_error(plan: &ExecutorPlan, error: &GlommioError<()>) -> StartError {
     let name = plan.name.clone();
     let detail = error.to_string();
-    if let GlommioError::ReactorError(glommio::ReactorErrorKind::MemLockLimit(..)) = error {
+    // glommio tells these two by words only, once they have passed through an I/O error.
+    if detail.contains("MemLockLimit") || is_memlock_limit(error) {
         return StartError::LockedMemory { name, detail };
+    }
+    if matches!(error, GlommioError::IoError(io) if io.kind() == std::io::ErrorKind::Unsupported) {
+        return StartError::IoUringRefused { name, detail };
     }
     match (error.raw_os_error(), plan.cpu) {
         (Some(libc::EPERM | libc::EACCES | libc::ENOSYS), _) => {
@@ -325,6 +333,11 @@ fn start_error(plan: &ExecutorPlan, error: &GlommioError<()>) -> StartError {
         },
         _ => StartError::Other { name, detail },
     }
+}
+
+fn is_memlock_limit(error: &GlommioError<()>) -> bool {
+    use glommio::ReactorErrorKind::MemLockLimit;
+    matches!(error, GlommioError::ReactorError(MemLockLimit(..)))
 }
 
 fn run_to_end<T, F, Fut>(

@@ -22,9 +22,11 @@ mod mesh;
 mod mesh_tests;
 mod net;
 mod nudge;
+mod process;
 #[cfg(test)]
 mod process_tests;
 mod rt;
+mod service;
 mod signals;
 mod stack;
 #[cfg(test)]
@@ -32,6 +34,7 @@ mod stack_tests;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use buf::{NativeSharedBuf, NativeWriteBuf};
 pub use dir::{NativeDir, NativeDirLock};
@@ -40,11 +43,14 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
-pub use machine::{ram_bytes, resolve};
+pub use machine::{absolute, ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,
     NativeListener,
 };
+pub use process::{process_figures, ProcessFigures};
 pub use rt::NativeRt;
+pub use service::ServiceManager;
 pub use signals::{signals, Signals};
+pub use watch::StallWatch;
