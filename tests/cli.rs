@@ -9,6 +9,8 @@ use highwater::protocol::batch::BatchBuilder;
 const FAILED: Option<i32> = Some(1);
 /// Exit code of a command line that cannot be read.
 const USAGE: Option<i32> = Some(2);
+/// Exit code of a broker whose settings can't be used (EX_CONFIG of sysexits.h).
+const BAD_SETTING: Option<i32> = Some(78);
 
 fn highwater(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the binary runs")
@@ -39,9 +41,18 @@ fn stderr(output: &Output) -> String {
 
 /// The command failed with one sentence, on one line, without a backtrace.
 fn assert_fails_with(output: &Output, sentence: &str) {
+    assert_ends_with(output, FAILED, sentence);
+}
+
+/// The same, because of a setting: a service manager need not try again.
+fn assert_refuses_setting(output: &Output, sentence: &str) {
+    assert_ends_with(output, BAD_SETTING, sentence);
+}
+
+fn assert_ends_with(output: &Output, code: Option<i32>, sentence: &str) {
     let stderr = stderr(output);
     assert_eq!(stderr, format!("highwater: {sentence}\n"));
-    assert_eq!(output.status.code(), FAILED);
+    assert_eq!(output.status.code(), code);
     assert_eq!(stdout(output), "");
 }
 
@@ -105,11 +116,11 @@ fn a_command_line_that_cannot_be_read_is_a_usage_error() {
 
 #[test]
 fn a_bad_value_names_its_flag() {
-    assert_fails_with(
+    assert_refuses_setting(
         &highwater(&["serve", "--shards", "many"]),
         "--shards: shards=many: must be a whole number, 0 to 1024",
     );
-    assert_fails_with(
+    assert_refuses_setting(
         &highwater(&["serve", "--listener", "0.0.0.0:0"]),
         "--listener: listeners=0.0.0.0:0: listens on every interface, so advertised.listeners must \
          say which address clients are to use",
@@ -118,7 +129,7 @@ fn a_bad_value_names_its_flag() {
 
 #[test]
 fn an_unknown_setting_gets_a_suggestion() {
-    assert_fails_with(
+    assert_refuses_setting(
         &highwater(&["serve", "--set", "num.partition=3"]),
         "--set: there is no setting 'num.partition' (did you mean 'num.partitions'?)",
     );
@@ -133,7 +144,7 @@ fn a_file_is_read_and_its_errors_name_the_line() {
         "# the broker\nnode.id=7\nlog.cleanup.policy=compact\n",
     )
     .unwrap();
-    assert_fails_with(
+    assert_refuses_setting(
         &highwater(&["serve", "--config", text(&file)]),
         &format!(
             "{}:3: log.cleanup.policy=compact is not supported yet \
@@ -153,7 +164,7 @@ fn a_file_is_read_and_its_errors_name_the_line() {
 
 #[test]
 fn the_environment_is_read() {
-    assert_fails_with(
+    assert_refuses_setting(
         &command(&["serve"]).env("HIGHWATER_NODE_ID", "-7").output().unwrap(),
         "environment variable HIGHWATER_NODE_ID: node.id=-7: must be a whole number, 0 to 2147483647",
     );

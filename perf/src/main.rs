@@ -5,8 +5,8 @@
 //! hidden. The machine's own floor (loopback, write, fdatasync) is measured in turns
 //! with the broker, in the same run. `throughput` is produce and fetch at saturation,
 //! by codec and number of partitions. `connections` is what idle connections cost,
-//! `scrape` what a scrape of the metrics is,
-//! `restart` how long a broker with many partitions takes to start, `instructions` the
+//! `scrape` what a scrape of the metrics is, `groups` how long rebalances take and how many
+//! heartbeats are answered, `restart` how long a broker with many partitions takes to start, `instructions` the
 //! work that valgrind counts (`scripts/instructions`).
 //!
 //! The client is blocking sockets on plain threads: as lean as can be, so that it
@@ -14,6 +14,7 @@
 
 mod connections;
 mod floor;
+mod groups;
 mod instructions;
 mod latency;
 mod payload;
@@ -51,6 +52,10 @@ enum Command {
     ///
     /// Best on a broker that has just started: what it caches and frees while it is measured counts too.
     Connections(connections::ConnectionsArgs),
+    /// How long a group's rebalances take, and how many heartbeats a second are answered.
+    ///
+    /// `perf groups --members 50`, `perf groups --heartbeats --groups 10000`.
+    Groups(groups::GroupsArgs),
     /// How long a broker with many partitions takes to start, cleanly stopped and killed.
     Restart(restart::RestartArgs),
     /// What a scrape of the metrics costs the broker, and what producers notice of it.
@@ -64,6 +69,7 @@ fn main() -> anyhow::Result<()> {
         Command::Latency(args) => latency::run(&args),
         Command::Throughput(args) => throughput::run(&args),
         Command::Connections(args) => connections::run(&args),
+        Command::Groups(args) => groups::run(&args),
         Command::Restart(args) => restart::run(&args),
         Command::Scrape(args) => scrape::run(&args),
         Command::Instructions(args) => instructions::run(&args),

@@ -1,5 +1,6 @@
 //! How long a broker with many partitions takes to start: after a clean stop, and after SIGKILL.
 
+use crate::groups;
 use crate::process::{resident_bytes, Process};
 use crate::wire;
 use anyhow::{bail, Context, Result};
@@ -24,6 +25,9 @@ pub struct RestartArgs {
     /// Records for each partition that only a scan finds after the kill.
     #[arg(long, default_value_t = 10)]
     records: u32,
+    /// Groups with a committed offset, which the broker reads at its start.
+    #[arg(long, default_value_t = 0)]
+    groups: usize,
     /// Settings of the broker, `NAME=VALUE`; may be repeated.
     #[arg(long = "set")]
     settings: Vec<String>,
@@ -63,6 +67,10 @@ fn measure(args: &RestartArgs) -> Result<()> {
     wire::create_topic(&address, TOPIC, args.partitions, &[])?;
     let created = created.elapsed();
     fill(&broker, args.partitions, 1)?;
+    if args.groups > 0 {
+        groups::ready(&address)?;
+        groups::commit(&address, TOPIC, args.groups)?;
+    }
     let held = resident_bytes(broker.pid())?;
     print("an empty directory", &broker, None);
     println!(
@@ -76,6 +84,7 @@ fn measure(args: &RestartArgs) -> Result<()> {
     let broker = start()?;
     let first = first_produce(&broker)?;
     print("after a clean stop", &broker, Some(first));
+    all_groups(args, &broker)?;
     println!("  resident {}", mib(resident_bytes(broker.pid())?));
     // Beyond the last checkpoint, unless one falls into this moment.
     fill(&broker, args.partitions, args.records)?;
@@ -84,6 +93,7 @@ fn measure(args: &RestartArgs) -> Result<()> {
     let broker = start()?;
     let first = first_produce(&broker)?;
     print("after SIGKILL", &broker, Some(first));
+    all_groups(args, &broker)?;
     println!(
         "  {} records of {RECORD_BYTES} bytes in each partition since the last start; resident {}",
         args.records,
@@ -110,6 +120,23 @@ fn ms(duration: Duration) -> f64 {
 
 fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// Waits until every group is served again.
+fn all_groups(args: &RestartArgs, broker: &Process) -> Result<()> {
+    if args.groups == 0 {
+        return Ok(());
+    }
+    let address = broker.addr.to_string();
+    let start = Instant::now();
+    groups::ready(&address)?;
+    let took = start.elapsed();
+    let there = groups::count(&address)?;
+    if there != args.groups {
+        bail!("{there} of {} groups are there", args.groups);
+    }
+    println!("  {there} groups are there {:.0} ms later", ms(took));
+    Ok(())
 }
 
 /// From now to the acknowledgement of a record by the first partition.

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use crate::config::ConfigError;
 use crate::observe::LogError;
 use crate::runtime::native::StartError;
 use crate::runtime::IoError;
+use crate::server::ServeError;
 use crate::storage::inspect::InspectError;
 
 /// Why a command failed.
@@ -14,7 +16,7 @@ use crate::storage::inspect::InspectError;
 pub enum CliError {
     /// The broker did not start, or did not stop cleanly.
     #[error(transparent)]
-    Serve(#[from] crate::server::ServeError),
+    Serve(#[from] ServeError),
     /// A setting cannot be used.
     #[error("{0}")]
     Config(#[from] ConfigError),
@@ -55,6 +57,16 @@ pub enum CliError {
 }
 
 impl CliError {
+    /// What the process ends with.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        match self {
+            CliError::Config(_)
+            | CliError::Variable(_)
+            | CliError::Serve(ServeError::Advertise(_)) => ExitCode::from(EX_CONFIG),
+            _ => ExitCode::FAILURE,
+        }
+    }
+
     /// The file or directory at `path` cannot be looked at.
     pub(super) fn inspect(path: &Path, error: InspectError) -> CliError {
         CliError::Inspect {
@@ -63,3 +75,6 @@ impl CliError {
         }
     }
 }
+
+/// A setting cannot be used (sysexits.h): a service manager need not try again.
+const EX_CONFIG: u8 = 78;

@@ -1,7 +1,8 @@
 //! The command line: `serve` and the tools.
 //!
-//! Each command is a file. An error is one sentence on standard error and exit code 1; a command line that cannot be
-//! read is clap's message and exit code 2. Output that another program reads goes to standard output.
+//! Each command is a file. An error is one sentence on standard error and exit code 1, or 78 (EX_CONFIG) where a start
+//! again changes nothing because a setting cannot be used; a command line that cannot be read is clap's message and
+//! exit code 2. Output that another program reads goes to standard output.
 //!
 //! What it is not: no command does anything that a library user could not do; they parse, call and print.
 
@@ -60,7 +61,7 @@ pub fn run() -> ExitCode {
         }
         Err(error) => {
             eprintln!("highwater: {error}");
-            ExitCode::FAILURE
+            error.exit_code()
         }
     }
 }

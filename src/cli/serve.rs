@@ -13,6 +13,7 @@ use clap::Args;
 use super::CliError;
 use crate::config::{BrokerConfig, FlushOnAck, HostPort, Resolved, Sources};
 use crate::observe::{start_log, FILTER_VARIABLE};
+use crate::runtime::native::ServiceManager;
 use crate::server::{self, Ready};
 use crate::storage::StartKind;
 
@@ -52,12 +53,29 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), CliError> {
     for note in notes {
         tracing::warn!("{note}");
     }
-    start(config)
+    let manager = ServiceManager::from_environment().unwrap_or_else(|error| {
+        tracing::warn!("NOTIFY_SOCKET: the service manager there cannot be told anything: {error}");
+        ServiceManager::default()
+    });
+    let ended = start(config, manager.clone());
+    if let Err(error) = &ended {
+        // The last it hears; whoever asks `systemctl status` need not search the log.
+        let told = manager.tell(&format!("STATUS=Failed: {}", one_line(&error.to_string())));
+        if let Err(error) = told {
+            tracing::warn!(%error, "the service manager (NOTIFY_SOCKET) cannot be told of the failure");
+        }
+    }
+    ended
+}
+
+/// The text without line breaks: a message to the service manager has a line for each of its variables.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Runs the broker to its end. It prints the [`Banner`] when it listens.
-fn start(config: BrokerConfig) -> Result<(), CliError> {
-    let broker = server::start(config, |ready| {
+fn start(config: BrokerConfig, manager: ServiceManager) -> Result<(), CliError> {
+    let broker = server::start(config, manager, |ready| {
         let printed = print_banner(&Banner::of(ready));
         if let Err(error) = printed {
             tracing::warn!(%error, "the banner could not be printed");

@@ -84,6 +84,32 @@ pub struct BrokerConfig {
     pub producer_id_expiration_ms: i64,
     /// `producer.id.expiration.check.interval.ms`.
     pub producer_id_expiration_check_interval_ms: u64,
+    /// `group.min.session.timeout.ms`.
+    pub group_min_session_timeout_ms: i32,
+    /// `group.max.session.timeout.ms`.
+    pub group_max_session_timeout_ms: i32,
+    /// `group.initial.rebalance.delay.ms`.
+    pub group_initial_rebalance_delay_ms: u32,
+    /// `group.max.size`.
+    pub group_max_size: u32,
+    /// `offset.metadata.max.bytes`.
+    pub offset_metadata_max_bytes: u32,
+    /// `offsets.commit.timeout.ms`.
+    pub offsets_commit_timeout_ms: u32,
+    /// `offsets.retention.minutes`.
+    pub offsets_retention_minutes: i32,
+    /// `offsets.retention.check.interval.ms`.
+    pub offsets_retention_check_interval_ms: u64,
+    /// `offsets.topic.num.partitions`.
+    pub offsets_topic_num_partitions: i32,
+    /// `offsets.topic.replication.factor`.
+    pub offsets_topic_replication_factor: i16,
+    /// `offsets.topic.segment.bytes`.
+    pub offsets_topic_segment_bytes: u32,
+    /// `offsets.topic.compression.codec`: Kafka's number of it.
+    pub offsets_topic_compression_codec: u8,
+    /// `offsets.load.buffer.size`.
+    pub offsets_load_buffer_size: u32,
     /// `socket.request.max.bytes`; the frame limit is this or an eighth of the shard's budget.
     pub socket_request_max_bytes: u32,
     /// `request.memory.bytes`, over all shards; 0: 1/16 of RAM, at most 1 GiB a shard.
@@ -209,6 +235,23 @@ impl BrokerConfig {
             producer_id_expiration_check_interval_ms: values
                 .int("producer.id.expiration.check.interval.ms")?
                 as u64,
+            group_min_session_timeout_ms: values.int("group.min.session.timeout.ms")? as i32,
+            group_max_session_timeout_ms: values.group_max_session_timeout_ms()?,
+            group_initial_rebalance_delay_ms: values.int("group.initial.rebalance.delay.ms")?
+                as u32,
+            group_max_size: values.int("group.max.size")? as u32,
+            offset_metadata_max_bytes: values.int("offset.metadata.max.bytes")? as u32,
+            offsets_commit_timeout_ms: values.int("offsets.commit.timeout.ms")? as u32,
+            offsets_retention_minutes: values.int("offsets.retention.minutes")? as i32,
+            offsets_retention_check_interval_ms: values
+                .int("offsets.retention.check.interval.ms")?
+                as u64,
+            offsets_topic_num_partitions: values.int("offsets.topic.num.partitions")? as i32,
+            offsets_topic_replication_factor: values.int("offsets.topic.replication.factor")?
+                as i16,
+            offsets_topic_segment_bytes: values.int("offsets.topic.segment.bytes")? as u32,
+            offsets_topic_compression_codec: values.int("offsets.topic.compression.codec")? as u8,
+            offsets_load_buffer_size: values.int("offsets.load.buffer.size")? as u32,
             socket_request_max_bytes: values.int("socket.request.max.bytes")? as u32,
             request_memory_bytes: values.int("request.memory.bytes")? as u64,
             min_request_progress: values.int("min.request.progress")? as u32,
@@ -372,6 +415,18 @@ impl<'a> Values<'a> {
     fn log_flush_interval_ms(&self) -> Result<i64, ConfigError> {
         let names = ["log.flush.interval.ms", "log.flush.scheduler.interval.ms"];
         Ok(self.first_ms(&names)?.1)
+    }
+
+    fn group_max_session_timeout_ms(&self) -> Result<i32, ConfigError> {
+        let (min, max) = (
+            "group.min.session.timeout.ms",
+            "group.max.session.timeout.ms",
+        );
+        if self.int(max)? < self.int(min)? {
+            let problem = format!("must not be less than {min}, {}", self.text(min));
+            return Err(self.invalid(max, problem));
+        }
+        Ok(self.int(max)? as i32)
     }
 
     /// Clients can connect to what they are told: never to the address of every interface.

@@ -160,15 +160,7 @@ pub(super) fn check_pair(
     let only_accepted =
         |only: &str, because: &str| unsupported(format!("{because}, so only '{only}' is accepted"));
     if let Some(setting) = find(scope, name) {
-        setting
-            .kind
-            .check(value)
-            .map_err(|problem| ConfigError::Invalid {
-                name: shown(name),
-                value: shown(value),
-                problem,
-                origin: origin.clone(),
-            })?;
+        check_kind(scope, name, value, origin)?;
         return match setting.limit {
             Some(Limit::Only {
                 value: only,
@@ -197,4 +189,20 @@ pub(super) fn check_pair(
             origin: origin.clone(),
         }),
     }
+}
+
+/// Checks a value against its setting's kind alone; a setting that there is not has none.
+pub(super) fn check_kind(
+    scope: Scope,
+    name: &str,
+    value: &str,
+    origin: &Origin,
+) -> Result<(), ConfigError> {
+    let checked = find(scope, name).map_or(Ok(()), |setting| setting.kind.check(value));
+    checked.map_err(|problem| ConfigError::Invalid {
+        name: shown(name),
+        value: shown(value),
+        problem,
+        origin: origin.clone(),
+    })
 }

@@ -166,6 +166,8 @@ fn both_bounds_of_every_number_arrive_in_its_field() {
                     format!(
                         "{:?}",
                         with(&[
+                            "group.min.session.timeout.ms=1",
+                            "group.max.session.timeout.ms=2147483647",
                             &format!("{name}={value}"),
                             "max.connections.per.ip.overrides=h:1"
                         ])
@@ -341,9 +343,9 @@ fn kafkas_settings_that_are_not_built_are_refused_where_they_would_change_someth
         "sasl.enabled.mechanisms",
         "controller.quorum.voters",
         "replica.lag.time.max.ms",
-        "offsets.topic.replication.factor",
+        "share.coordinator.threads",
         "transaction.state.log.min.isr",
-        "group.initial.rebalance.delay.ms",
+        "group.consumer.session.timeout.ms",
         "log.cleaner.threads",
         "listener.security.protocol.map",
         "log.local.retention.ms",
@@ -368,6 +370,16 @@ fn kafkas_settings_that_are_not_built_are_refused_where_they_would_change_someth
         noted.notes,
         ["--set: num.io.threads has no effect: each shard is one thread; see `shards`"]
     );
+}
+
+#[test]
+fn the_largest_session_timeout_is_not_below_the_least() {
+    let error = with(&["group.max.session.timeout.ms=5999"]).unwrap_err();
+    assert!(
+        error.contains("must not be less than group.min.session.timeout.ms, 6000"),
+        "{error}"
+    );
+    assert!(with(&["group.max.session.timeout.ms=6000"]).is_ok());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What one topic runs with: the broker's defaults, overridden by the topic's own configuration.
 
 use super::error::{shown, ConfigError, Origin};
-use super::sources::check_pair;
+use super::sources::{check_kind, check_pair};
 use super::table::Scope;
 use super::value::{list_entries, parse_int};
 use super::{BrokerConfig, FlushOnAck, MessageTimestampType, TopicCompression};
@@ -39,6 +39,8 @@ pub struct TopicConfig {
     pub zstd_level: i32,
     /// `cleanup.policy` contains `delete`: segments past retention are deleted, and clients may delete records.
     pub cleanup_delete: bool,
+    /// `cleanup.policy` contains `compact`: every record has a key.
+    pub cleanup_compact: bool,
     /// `retention.ms`: age at which records may be deleted; -1: never.
     pub retention_ms: i64,
     /// `retention.bytes`: size of a partition's log above which its oldest segments are deleted; -1: any size.
@@ -65,6 +67,30 @@ impl TopicConfig {
         broker: &BrokerConfig,
         overrides: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<TopicConfig, ConfigError> {
+        TopicConfig::resolve_checked(broker, overrides, check_pair)
+    }
+
+    /// The same for one of the broker's own topics, which may have `cleanup.policy=compact`:
+    /// nothing is deleted from it by age or size. That it is not compacted yet costs space.
+    ///
+    /// # Errors
+    /// As [`TopicConfig::resolve`].
+    pub fn resolve_internal<'a>(
+        broker: &BrokerConfig,
+        overrides: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<TopicConfig, ConfigError> {
+        let check = |scope, name: &str, value: &str, origin: &Origin| match name {
+            "cleanup.policy" => check_kind(scope, name, value, origin),
+            _ => check_pair(scope, name, value, origin).map(|_| ()),
+        };
+        TopicConfig::resolve_checked(broker, overrides, check)
+    }
+
+    fn resolve_checked<'a, T>(
+        broker: &BrokerConfig,
+        overrides: impl IntoIterator<Item = (&'a str, &'a str)>,
+        check: impl Fn(Scope, &str, &str, &Origin) -> Result<T, ConfigError>,
+    ) -> Result<TopicConfig, ConfigError> {
         let mut config = TopicConfig::from_broker(broker);
         let mut lags = CompactionLags::default();
         for (name, value) in overrides {
@@ -81,7 +107,7 @@ impl TopicConfig {
                     value.len()
                 )));
             }
-            check_pair(Scope::Topic, name, value, &Origin::Topic)?;
+            check(Scope::Topic, name, value, &Origin::Topic)?;
             config.set(name, value).map_err(invalid)?;
             lags.set(name, value).map_err(invalid)?;
         }
@@ -107,6 +133,8 @@ impl TopicConfig {
             lz4_level: broker.compression_lz4_level,
             zstd_level: broker.compression_zstd_level,
             cleanup_delete: broker.log_cleanup_delete,
+            // The broker's own setting refuses the word.
+            cleanup_compact: false,
             retention_ms: broker.log_retention_ms,
             retention_bytes: broker.log_retention_bytes,
             file_delete_delay_ms: broker.log_segment_delete_delay_ms,
@@ -140,7 +168,8 @@ impl TopicConfig {
             "compression.lz4.level" => self.lz4_level = i32_of(value)?,
             "compression.zstd.level" => self.zstd_level = i32_of(value)?,
             "cleanup.policy" => {
-                self.cleanup_delete = list_entries(value).any(|policy| policy == "delete")
+                self.cleanup_delete = list_entries(value).any(|policy| policy == "delete");
+                self.cleanup_compact = list_entries(value).any(|policy| policy == "compact");
             }
             "retention.ms" => self.retention_ms = i64_of(value)?,
             "retention.bytes" => self.retention_bytes = i64_of(value)?,

@@ -30,6 +30,17 @@ pub(super) struct Journal {
     log: Log,
 }
 
+/// The metadata log at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogNumbers {
+    /// The term under which it is written.
+    pub term: i32,
+    /// The LEO.
+    pub end_offset: i64,
+    /// What is durable.
+    pub flushed_offset: i64,
+}
+
 /// How far the log has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mark {
@@ -112,6 +123,15 @@ impl Journal {
     /// The recovery point that may be recorded.
     pub fn recovery_point(&self) -> i64 {
         self.log.recovery_point()
+    }
+
+    /// The log now.
+    pub fn numbers(&self) -> LogNumbers {
+        LogNumbers {
+            term: TERM,
+            end_offset: self.log.end_offset(),
+            flushed_offset: self.log.flushed_offset(),
+        }
     }
 
     /// How far the log has come.

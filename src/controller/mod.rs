@@ -27,7 +27,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use journal::JournalError;
+pub use journal::{JournalError, LogNumbers};
 pub use options::{ControllerError, ControllerOptions};
 pub use request::{
     AlterConfigOp, ConfigsAlteration, ConfigsChange, ControllerFault, CreatedTopic, MorePartitions,
@@ -105,6 +105,11 @@ impl Controller {
     /// The metadata log's recovery point, for the data directory's checkpoint.
     pub fn recovery_point(&self) -> i64 {
         self.journal.recovery_point()
+    }
+
+    /// How far the metadata log is.
+    pub fn log_numbers(&self) -> LogNumbers {
+        self.journal.numbers()
     }
 
     /// Creates topics. Each fails or succeeds alone. With `validate_only` nothing is

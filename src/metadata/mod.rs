@@ -16,7 +16,8 @@ pub mod records;
 pub use delta::{Change, Delta};
 pub use image::{BrokerImage, Image, PartitionImage, TopicImage};
 pub use names::{
-    collision_key, is_internal_topic, validate_topic_name, METADATA_TOPIC_NAME, TOPIC_NAME_LEN_MAX,
+    collision_key, is_internal_topic, validate_topic_name, METADATA_TOPIC_NAME, OFFSETS_TOPIC_NAME,
+    TOPIC_NAME_LEN_MAX,
 };
 
 use uuid::Uuid;

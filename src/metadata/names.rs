@@ -7,6 +7,10 @@ pub const TOPIC_NAME_LEN_MAX: usize = 249;
 /// The topic whose only partition is the metadata log. No client may create it.
 pub const METADATA_TOPIC_NAME: &str = "__cluster_metadata";
 
+/// The topic that keeps groups and their committed offsets. Compacted: clients may not ask
+/// for that yet, but this topic needs it, to be never deleted from.
+pub const OFFSETS_TOPIC_NAME: &str = "__consumer_offsets";
+
 /// Checks a topic name by Kafka's rule: 1 to 249 of `a-z A-Z 0-9 . _ -`, and neither
 /// `.` nor `..`. The error is a sentence for the client.
 pub fn validate_topic_name(name: &str) -> Result<(), String> {
@@ -44,6 +48,6 @@ pub fn collision_key(name: &str) -> Option<String> {
 pub fn is_internal_topic(name: &str) -> bool {
     matches!(
         name,
-        METADATA_TOPIC_NAME | "__consumer_offsets" | "__transaction_state" | "__share_group_state"
+        METADATA_TOPIC_NAME | OFFSETS_TOPIC_NAME | "__transaction_state" | "__share_group_state"
     )
 }

@@ -94,22 +94,46 @@ apis! {
     InitProducerId = 22: InitProducerIdRequest, InitProducerIdResponse;
     /// Finds the end of a leader epoch.
     OffsetForLeaderEpoch = 23: OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse;
+    /// Who may do what.
+    DescribeAcls = 29: DescribeAclsRequest, DescribeAclsResponse;
+    /// Lets somebody do something, or forbids it.
+    CreateAcls = 30: CreateAclsRequest, CreateAclsResponse;
+    /// Takes ACLs away.
+    DeleteAcls = 31: DeleteAclsRequest, DeleteAclsResponse;
     /// The settings of topics and brokers.
     DescribeConfigs = 32: DescribeConfigsRequest, DescribeConfigsResponse;
     /// Replaces all settings of a topic or broker.
     AlterConfigs = 33: AlterConfigsRequest, AlterConfigsResponse;
+    /// Moves replicas between data directories.
+    AlterReplicaLogDirs = 34: AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse;
+    /// What each data directory holds.
+    DescribeLogDirs = 35: DescribeLogDirsRequest, DescribeLogDirsResponse;
     /// Adds partitions to topics.
     CreatePartitions = 37: CreatePartitionsRequest, CreatePartitionsResponse;
     /// Removes groups without members.
     DeleteGroups = 42: DeleteGroupsRequest, DeleteGroupsResponse;
+    /// Gives partitions back to their preferred leaders.
+    ElectLeaders = 43: ElectLeadersRequest, ElectLeadersResponse;
     /// Changes single settings of a topic or broker.
     IncrementalAlterConfigs = 44: IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse;
+    /// Moves partitions to other brokers.
+    AlterPartitionReassignments = 45: AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse;
+    /// Which partitions are being moved.
+    ListPartitionReassignments = 46: ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse;
     /// Forgets how far a group has read.
     OffsetDelete = 47: OffsetDeleteRequest, OffsetDeleteResponse;
+    /// The quotas of users, client ids and addresses.
+    DescribeClientQuotas = 48: DescribeClientQuotasRequest, DescribeClientQuotasResponse;
+    /// Which users can log in with SCRAM.
+    DescribeUserScramCredentials = 50: DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse;
+    /// Who votes in the metadata quorum.
+    DescribeQuorum = 55: DescribeQuorumRequest, DescribeQuorumResponse;
     /// The brokers of the cluster.
     DescribeCluster = 60: DescribeClusterRequest, DescribeClusterResponse;
     /// The producers that partitions know.
     DescribeProducers = 61: DescribeProducersRequest, DescribeProducersResponse;
+    /// What has settings.
+    ListConfigResources = 74: ListConfigResourcesRequest, ListConfigResourcesResponse;
     /// Topics and partitions page by page.
     DescribeTopicPartitions = 75: DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse;
 }
@@ -152,18 +176,41 @@ impl ApiKey {
         ApiKey::Fetch,
         ApiKey::ListOffsets,
         ApiKey::Metadata,
+        ApiKey::OffsetCommit,
+        ApiKey::OffsetFetch,
+        ApiKey::FindCoordinator,
+        ApiKey::JoinGroup,
+        ApiKey::Heartbeat,
+        ApiKey::LeaveGroup,
+        ApiKey::SyncGroup,
+        ApiKey::DescribeGroups,
+        ApiKey::ListGroups,
         ApiKey::ApiVersions,
         ApiKey::CreateTopics,
         ApiKey::DeleteTopics,
         ApiKey::DeleteRecords,
         ApiKey::InitProducerId,
         ApiKey::OffsetForLeaderEpoch,
+        ApiKey::DescribeAcls,
+        ApiKey::CreateAcls,
+        ApiKey::DeleteAcls,
         ApiKey::DescribeConfigs,
         ApiKey::AlterConfigs,
+        ApiKey::AlterReplicaLogDirs,
+        ApiKey::DescribeLogDirs,
         ApiKey::CreatePartitions,
+        ApiKey::DeleteGroups,
+        ApiKey::ElectLeaders,
         ApiKey::IncrementalAlterConfigs,
+        ApiKey::AlterPartitionReassignments,
+        ApiKey::ListPartitionReassignments,
+        ApiKey::OffsetDelete,
+        ApiKey::DescribeClientQuotas,
+        ApiKey::DescribeUserScramCredentials,
+        ApiKey::DescribeQuorum,
         ApiKey::DescribeCluster,
         ApiKey::DescribeProducers,
+        ApiKey::ListConfigResources,
         ApiKey::DescribeTopicPartitions,
     ];
 

@@ -26,6 +26,15 @@ pub struct DirEntry {
     pub modified_ms: i64,
 }
 
+/// The room of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What this process may still write.
+    pub usable_bytes: u64,
+}
+
 /// An exclusive lock on a file, held until dropped or the process ends.
 pub struct DirLock {
     /// Held for its drop.
@@ -85,6 +94,14 @@ impl Dir {
         match &self.0 {
             DirSide::Native(d) => d.list().await,
             DirSide::Sim(d) => d.list().await,
+        }
+    }
+
+    /// The room of the file system that it lies on.
+    pub async fn space(&self) -> Result<Space, IoError> {
+        match &self.0 {
+            DirSide::Native(d) => d.space().await,
+            DirSide::Sim(d) => Ok(d.space()),
         }
     }
 

@@ -21,7 +21,7 @@ mod sync_site;
 mod time;
 
 pub use buf::{SharedBuf, WriteBuf, BLOCK_BYTES};
-pub use dir::{Dir, DirEntry, DirLock};
+pub use dir::{Dir, DirEntry, DirLock, Space};
 pub use drop_signal::{bytes_and_end, Freed};
 pub use error::{IoError, IoErrorKind};
 pub use file::{File, OpenMode};

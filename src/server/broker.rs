@@ -9,7 +9,7 @@ use super::run::{self, ControlPlan, Ready, ServeError};
 use crate::config::{BrokerConfig, HostPort};
 use crate::observe::Stalls;
 use crate::protocol::ApiKey;
-use crate::runtime::native::{self, ExecutorHandle, ExecutorPlan, StallWatch};
+use crate::runtime::native::{self, ExecutorHandle, ExecutorPlan, ServiceManager, StallWatch};
 use crate::runtime::Rt;
 use crate::shard::{Seat, ShardSizes};
 use std::net::{IpAddr, SocketAddr};
@@ -39,11 +39,14 @@ impl Broker {
 type Bound = Result<BrokerConfig, ServeError>;
 
 /// Starts the broker. `on_ready` is called on the control executor when connections
-/// are accepted.
+/// are accepted; `manager` is told how the start goes on, and that it lives.
 pub fn start(
-    config: BrokerConfig,
+    mut config: BrokerConfig,
+    manager: ServiceManager,
     on_ready: impl FnOnce(&Ready) + Send + 'static,
 ) -> Result<Broker, ServeError> {
+    // Clients are told where it lies, whatever directory this process runs in.
+    config.data_dir = native::absolute(&config.data_dir).map_err(ServeError::DataDir)?;
     let usable = native::cpus();
     let shards = match config.shards {
         0 => usable.len().max(1),
@@ -74,6 +77,7 @@ pub fn start(
         admin_addr,
         stalls,
         connection_overrides,
+        manager,
     };
     let executor = |name: String| ExecutorPlan {
         stalls: watch.clone(),

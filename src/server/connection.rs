@@ -4,7 +4,7 @@
 //! body. Produce and Fetch are started in that task, in order, and finish in their
 //! own time; the writing task sends the answers in request order. Any other API is a
 //! barrier: it runs when all before it are answered, and the next frame is read when
-//! it is done.
+//! it is done. One that waits for others (a join) is dropped when its peer closes.
 //!
 //! Bounded because no frame is read while the peer has not taken many bytes of answers.
 //!
@@ -21,8 +21,9 @@ use crate::runtime::local::{channel, oneshot, OneshotReceiver, Permit, Receiver,
 use crate::runtime::{bytes_and_end, Conn, ConnReader, ConnWriter, IoError, Mono, Queue};
 use crate::shard::{Shard, SMALL_FRAME_BYTES};
 use bytes::Bytes;
-use futures_lite::future::zip;
+use futures_lite::future::{or, zip};
 use std::collections::VecDeque;
+use std::future::{pending, Future};
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -92,17 +93,23 @@ async fn read_frames(
     open: &Open,
 ) -> Result<(), Ended> {
     let limit = shard.memory().frame_bytes_max();
+    let mut prefix = [0; 4];
+    // Bytes of the prefix that came while a request waited.
+    let mut ahead = 0;
     loop {
         open.backlog.below(UNSENT_BYTES_MAX).await;
         if open.draining.get() {
             return Ok(());
         }
         open.between_frames.set(true);
-        let mut prefix = [0; 4];
         let active = |_| open.active_at.set(shard.rt().now());
-        if !read_exact(&mut reader, &mut prefix, active).await? {
-            return Ok(());
+        if !read_exact(&mut reader, &mut prefix[ahead..], active).await? {
+            return match ahead {
+                0 => Ok(()),
+                _ => Err(Ended::MidFrame),
+            };
         }
+        ahead = 0;
         open.between_frames.set(false);
         let length = i32::from_be_bytes(prefix);
         let len = match usize::try_from(length) {
@@ -148,7 +155,9 @@ async fn read_frames(
             let starting = pin!(dispatch::start(shard, open, frame, &mut decoded));
             shard.rt().work(work, starting).await
         };
-        match started.map_err(Ended::BadRequest)? {
+        let started = started.map_err(Ended::BadRequest)?;
+        let may_wait = matches!(started, Started::Waiting(_));
+        match started {
             Started::Pipelined(answering) => {
                 open.request_started();
                 shard.counters().requests_now.add(1);
@@ -175,13 +184,22 @@ async fn read_frames(
                     drop(charge);
                 });
             }
-            Started::Barrier(answering) => {
+            Started::Barrier(answering) | Started::Waiting(answering) => {
                 if !open.answered_down_to(0).await {
                     return Err(Ended::WriterGone);
                 }
                 open.request_started();
                 shard.counters().requests_now.add(1);
-                let done = shard.rt().work(work, answering).await;
+                let answering = shard.rt().work(work, answering);
+                let done = match may_wait {
+                    false => answering.await,
+                    true => {
+                        match while_there(answering, &mut reader, &mut prefix, &mut ahead).await {
+                            Some(done) => done,
+                            None => return Ok(()),
+                        }
+                    }
+                };
                 let mut done = done.map_err(Ended::BadRequest)?;
                 drop((charge, decoded));
                 let bytes = done.bytes();
@@ -195,6 +213,26 @@ async fn read_frames(
         }
         shard.rt().yield_if_needed().await;
     }
+}
+
+/// Runs `work` to its end, or until the peer has closed: `None`. What the peer sends
+/// meanwhile, of the next frame's prefix, is kept; behind that its end is not seen.
+async fn while_there<T>(
+    work: impl Future<Output = T>,
+    reader: &mut ConnReader,
+    prefix: &mut [u8; 4],
+    ahead: &mut usize,
+) -> Option<T> {
+    let closed = async {
+        while *ahead < prefix.len() {
+            match reader.read(&mut prefix[*ahead..]).await {
+                Ok(0) | Err(_) => return None,
+                Ok(read) => *ahead += read,
+            }
+        }
+        pending().await
+    };
+    or(async { Some(work.await) }, closed).await
 }
 
 /// Memory for an answer that is there already. While it waits other memory stands for it;

@@ -1,19 +1,15 @@
 //! From a frame to the code that answers it.
 
+use super::groups::Asker;
 use super::registry::Open;
 use super::respond::{Answer, Asked, BadRequest};
 use super::{
-    api_versions, configs, delete_records, describe_cluster, describe_producers,
-    describe_topic_partitions, fetch, init_producer_id, list_offsets, metadata,
-    offset_for_leader_epoch, produce, topics,
+    acls, api_versions, client_quotas, config_resources, configs, delete_records, describe_cluster,
+    describe_producers, describe_quorum, describe_topic_partitions, elect_leaders, fetch,
+    find_coordinator, group_admin, group_membership, group_offsets, init_producer_id, list_offsets,
+    log_dirs, metadata, offset_for_leader_epoch, produce, reassignments, scram_credentials, topics,
 };
-use crate::protocol::messages::{
-    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteRecordsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
-    DescribeProducersRequest, DescribeTopicPartitionsRequest, FetchRequest,
-    IncrementalAlterConfigsRequest, InitProducerIdRequest, LegacyProduceRequest,
-    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
-};
+use crate::protocol::messages::*;
 use crate::protocol::{ApiKey, Message, Reader, RequestHeader, UnservedApi};
 use crate::runtime::local::Permit;
 use crate::shard::Shard;
@@ -26,8 +22,13 @@ pub(super) enum Started {
     /// It finishes in its own time; `None` means that the connection is to be closed.
     Pipelined(Pin<Box<dyn Future<Output = Option<Answer>>>>),
     /// It may run when everything before it is answered.
-    Barrier(Pin<Box<dyn Future<Output = Result<Answer, BadRequest>>>>),
+    Barrier(Work),
+    /// The same, but it may wait for long: it is dropped when its peer has gone.
+    Waiting(Work),
 }
+
+/// What gives the one answer that a connection works on.
+pub(super) type Work = Pin<Box<dyn Future<Output = Result<Answer, BadRequest>>>>;
 
 /// Decodes a frame and starts what it asks for. When this returns a produce has taken
 /// its place at the owners, and a fetch its place among the connection's fetches: what
@@ -61,6 +62,7 @@ pub(super) async fn start(
         }
         Err(unserved) => return Err(unserved.into()),
     };
+    let asker = || Asker::new(shard.clone(), asked, header.client_id.clone(), open.peer);
     let shard = shard.clone();
     // An API of which one request is answered before the next is looked at.
     macro_rules! run {
@@ -69,11 +71,30 @@ pub(super) async fn start(
             barrier(async move { $run(&shard, asked, request).await })
         }};
     }
+    // The same about groups: who asks matters.
+    macro_rules! ask {
+        ($request:ty, $run:path) => {{
+            let request: $request = body(&mut reader, asked, decoded)?;
+            Started::Barrier(Box::pin($run(asker(), request)))
+        }};
+    }
+    // An answer that waits for other members.
+    macro_rules! wait {
+        ($request:ty, $run:path) => {{
+            let request: $request = body(&mut reader, asked, decoded)?;
+            Started::Waiting(Box::pin($run(asker(), request)))
+        }};
+    }
     Ok(match api {
         ApiKey::Produce => {
             let request: ProduceRequest = body(&mut reader, asked, decoded)?;
             // In a place of its own: a connection at rest holds no room for it.
-            let starting = Box::pin(produce::start(&shard, asked, request));
+            let starting = Box::pin(produce::start(
+                &shard,
+                asked,
+                header.client_id.as_deref(),
+                request,
+            ));
             Started::Pipelined(starting.await)
         }
         ApiKey::Fetch => {
@@ -109,18 +130,36 @@ pub(super) async fn start(
         ApiKey::OffsetForLeaderEpoch => {
             run!(OffsetForLeaderEpochRequest, offset_for_leader_epoch::run)
         }
-        // Declared, not served yet: `served` has refused them.
-        ApiKey::OffsetCommit
-        | ApiKey::OffsetFetch
-        | ApiKey::FindCoordinator
-        | ApiKey::JoinGroup
-        | ApiKey::Heartbeat
-        | ApiKey::LeaveGroup
-        | ApiKey::SyncGroup
-        | ApiKey::DescribeGroups
-        | ApiKey::ListGroups
-        | ApiKey::DeleteGroups
-        | ApiKey::OffsetDelete => return Err(UnservedApi::UnknownKey(api.code()).into()),
+        ApiKey::FindCoordinator => run!(FindCoordinatorRequest, find_coordinator::run),
+        ApiKey::JoinGroup => wait!(JoinGroupRequest, group_membership::join),
+        ApiKey::SyncGroup => wait!(SyncGroupRequest, group_membership::sync),
+        ApiKey::Heartbeat => ask!(HeartbeatRequest, group_membership::heartbeat),
+        ApiKey::LeaveGroup => ask!(LeaveGroupRequest, group_membership::leave),
+        ApiKey::OffsetCommit => ask!(OffsetCommitRequest, group_offsets::commit),
+        ApiKey::OffsetFetch => ask!(OffsetFetchRequest, group_offsets::fetch),
+        ApiKey::OffsetDelete => ask!(OffsetDeleteRequest, group_offsets::delete),
+        ApiKey::DescribeGroups => ask!(DescribeGroupsRequest, group_admin::describe),
+        ApiKey::ListGroups => ask!(ListGroupsRequest, group_admin::list),
+        ApiKey::DeleteGroups => ask!(DeleteGroupsRequest, group_admin::delete),
+        ApiKey::DescribeAcls => run!(DescribeAclsRequest, acls::describe),
+        ApiKey::CreateAcls => run!(CreateAclsRequest, acls::create),
+        ApiKey::DeleteAcls => run!(DeleteAclsRequest, acls::delete),
+        ApiKey::AlterReplicaLogDirs => run!(AlterReplicaLogDirsRequest, log_dirs::alter),
+        ApiKey::DescribeLogDirs => run!(DescribeLogDirsRequest, log_dirs::describe),
+        ApiKey::ElectLeaders => run!(ElectLeadersRequest, elect_leaders::run),
+        ApiKey::AlterPartitionReassignments => {
+            run!(AlterPartitionReassignmentsRequest, reassignments::alter)
+        }
+        ApiKey::ListPartitionReassignments => {
+            run!(ListPartitionReassignmentsRequest, reassignments::list)
+        }
+        ApiKey::DescribeClientQuotas => run!(DescribeClientQuotasRequest, client_quotas::describe),
+        ApiKey::DescribeUserScramCredentials => run!(
+            DescribeUserScramCredentialsRequest,
+            scram_credentials::describe
+        ),
+        ApiKey::DescribeQuorum => run!(DescribeQuorumRequest, describe_quorum::run),
+        ApiKey::ListConfigResources => run!(ListConfigResourcesRequest, config_resources::list),
     })
 }
 

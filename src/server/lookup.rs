@@ -3,7 +3,7 @@
 //!
 //! What it is not: it says nothing about who owns a partition, nor whether it is online.
 
-use crate::metadata::{Image, TopicImage};
+use crate::metadata::{is_internal_topic, Image, TopicImage};
 use crate::protocol::ErrorCode;
 use crate::shard::{PartitionKey, Shard};
 use uuid::Uuid;
@@ -47,6 +47,11 @@ impl Topics {
 }
 
 impl Found<'_> {
+    /// Whether it is there and one of the broker's own.
+    pub fn is_internal(&self) -> bool {
+        self.0.is_ok_and(|topic| is_internal_topic(&topic.name))
+    }
+
     /// The partition of this number: UNKNOWN_TOPIC_OR_PARTITION if the topic does not
     /// have it.
     pub fn partition(&self, index: i32) -> Result<PartitionKey, ErrorCode> {

@@ -3,7 +3,9 @@
 use super::operations::{CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN, TOPIC_OPERATIONS};
 use super::respond::{Answer, Asked, BadRequest};
 use crate::controller::NewTopic;
-use crate::metadata::{is_internal_topic, validate_topic_name, Image, TopicImage};
+use crate::metadata::{
+    is_internal_topic, validate_topic_name, Image, TopicImage, OFFSETS_TOPIC_NAME,
+};
 use crate::protocol::messages::{
     MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
     MetadataResponseTopic,
@@ -135,13 +137,20 @@ async fn create_absent(shard: &Shard, names: &BTreeSet<String>) -> BTreeMap<Stri
     let Some(image) = shard.image() else {
         return BTreeMap::new();
     };
-    let absent: Vec<String> = names
+    let (own, absent): (Vec<String>, Vec<String>) = names
         .iter()
         .filter(|name| image.topic(name).is_none() && validate_topic_name(name).is_ok())
         .cloned()
-        .collect();
+        .partition(|name| name == OFFSETS_TOPIC_NAME);
+    let mut faults = BTreeMap::new();
+    for name in own {
+        // It has settings of its own.
+        if let Err(code) = shard.ensure_offsets_topic().await {
+            faults.insert(name, code);
+        }
+    }
     if absent.is_empty() {
-        return BTreeMap::new();
+        return faults;
     }
     let new = absent
         .iter()
@@ -153,7 +162,7 @@ async fn create_absent(shard: &Shard, names: &BTreeSet<String>) -> BTreeMap<Stri
             configs: Vec::new(),
         })
         .collect();
-    match shard.create_topics(new, false).await {
+    let more: BTreeMap<String, ErrorCode> = match shard.create_topics(new, false).await {
         Ok(results) => absent
             .into_iter()
             .zip(results)
@@ -165,7 +174,9 @@ async fn create_absent(shard: &Shard, names: &BTreeSet<String>) -> BTreeMap<Stri
             })
             .collect(),
         Err(code) => absent.into_iter().map(|name| (name, code)).collect(),
-    }
+    };
+    faults.extend(more);
+    faults
 }
 
 fn known(topic: &TopicImage) -> MetadataResponseTopic {

@@ -15,10 +15,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Hands the batches to their owners, in order, and returns what answers.
+/// Hands the batches to their owners, in order, and returns what answers. Only Kafka's
+/// admin tools, known by their client id, may write the broker's own topics.
 pub(super) async fn start(
     shard: &Shard,
     asked: Asked,
+    client_id: Option<&str>,
     request: ProduceRequest,
 ) -> Pin<Box<dyn Future<Output = Option<Answer>>>> {
     let mut response = ProduceResponse::default();
@@ -46,6 +48,12 @@ pub(super) async fn start(
             let mut answer = refused(partition.index, ErrorCode::None, None);
             match found.partition(partition.index) {
                 Err(code) => answer.error_code = code.code(),
+                Ok(_) if found.is_internal() && client_id != Some(ADMIN_CLIENT_ID) => {
+                    let message = "the broker's own topics are written by the broker alone";
+                    answer.error_code = ErrorCode::InvalidTopicException.code();
+                    answer.error_message =
+                        (asked.api_version >= 8).then(|| Str::from_static(message));
+                }
                 Ok(_) if asked.api_version < 7 && is_zstd(partition.records.as_ref()) => {
                     let message = "zstd needs Produce version 7 (KIP-110); use a newer client";
                     answer.error_code = ErrorCode::UnsupportedCompressionType.code();
@@ -172,3 +180,6 @@ fn acks_of(acks: i16) -> Option<Acks> {
         _ => None,
     }
 }
+
+/// What Kafka's admin tools call themselves.
+const ADMIN_CLIENT_ID: &str = "__admin_client";

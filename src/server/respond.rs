@@ -134,4 +134,6 @@ pub(super) enum BadRequest {
     Encode(#[from] EncodeError),
     #[error(transparent)]
     Unserved(#[from] UnservedApi),
+    #[error("a group's coordinator gave an answer to another request (a fault of this broker)")]
+    OfAnotherKind,
 }

@@ -8,10 +8,11 @@ use super::acceptor::Acceptor;
 use super::admission::Limits;
 use super::http::{Admin, Phase};
 use super::registry::{Host, Registry};
+use super::service::Service;
 use crate::config::{BrokerConfig, HostPort};
 use crate::observe::Stalls;
 use crate::runtime::local::oneshot;
-use crate::runtime::native::{ExecutorDied, StartError};
+use crate::runtime::native::{ExecutorDied, ServiceManager, StartError};
 use crate::runtime::{IoError, Listener, MeshError, Queue, Rt};
 use crate::shard::{Control, ControlError, ControlOptions, LoadSummary, Seat, Shard, ShardSizes};
 use crate::storage::StartKind;
@@ -55,6 +56,9 @@ pub enum ServeError {
     /// The data directory or the metadata log can't be used.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The data directory's path can't be made absolute.
+    #[error("log.dir: {0}")]
+    DataDir(std::io::Error),
     /// The listener's host name has no address.
     #[error("listeners: {host} has no address: {detail}")]
     Resolve {
@@ -121,6 +125,8 @@ pub(super) struct ControlPlan {
     pub stalls: Stalls,
     /// `max.connections.per.ip.overrides`, with the names resolved.
     pub connection_overrides: Vec<(IpAddr, usize)>,
+    /// Who is told how it goes.
+    pub manager: ServiceManager,
 }
 
 /// A control executor that holds the data directory and the port.
@@ -198,7 +204,12 @@ pub(super) async fn control(
         tracing::info!(addr = %admin.addr(), "metrics and health are served over HTTP");
         admin.start();
     }
-    let ended = load_and_serve(prepared, admin.as_ref(), stop, on_ready).await;
+    let service = Service::new(&prepared.rt, prepared.plan.manager.clone());
+    let served = load_and_serve(prepared, admin.as_ref(), &service, stop, on_ready);
+    let ended = or(served, async {
+        match service.feed_watchdog(&control).await {}
+    })
+    .await;
     if let Some(admin) = &admin {
         admin.close();
     }
@@ -228,6 +239,7 @@ pub(super) async fn shard(
 async fn load_and_serve(
     prepared: Prepared,
     admin: Option<&Admin>,
+    service: &Service,
     mut stop: Pin<Box<dyn Future<Output = ()>>>,
     on_ready: impl FnOnce(&Ready),
 ) -> Result<(), ServeError> {
@@ -255,13 +267,14 @@ async fn load_and_serve(
         stop.as_mut().await;
         None
     };
-    let Some(loaded) = or(told_to_stop, loaded).await else {
+    let tell_loading = async { match service.loading(&control).await {} };
+    let Some(loaded) = or(told_to_stop, or(loaded, tell_loading)).await else {
         return Err(ServeError::StoppedWhileLoading);
     };
     let shards = plan.cpus.len();
     let loaded = loaded?;
     enter(Phase::Serving);
-    on_ready(&Ready {
+    let ready = Ready {
         listen: listener.local_addr(),
         advertised: advertised(&plan.config, listener.local_addr())?,
         config: Arc::new(plan.config.clone()),
@@ -271,7 +284,8 @@ async fn load_and_serve(
         start: control.start_kind(),
         loaded,
         admin: admin.map(Admin::addr),
-    });
+    };
+    on_ready(&ready);
     let listener = Rc::new(listener);
     let acceptor = Acceptor {
         rt: rt.clone(),
@@ -286,13 +300,26 @@ async fn load_and_serve(
         rate_max: plan.config.max_connection_creation_rate,
     };
     rt.spawn(Queue::Latency, async move { acceptor.run().await });
+    let (online, offline) = (ready.loaded.online, ready.loaded.offline.len());
+    let serving = format!(
+        "READY=1\nSTATUS=Serving on {}: {online} partitions online, {offline} offline",
+        ready.listen
+    );
     let told_to_stop = async {
         stop.await;
         None
     };
-    let failure = or(told_to_stop, async { Some(control.failed().await) }).await;
+    let tell_serving = async {
+        service.tell(&serving).await;
+        std::future::pending().await
+    };
+    let failed = async { Some(control.failed().await) };
+    let failure = or(told_to_stop, or(failed, tell_serving)).await;
     listener.close();
     enter(Phase::Stopping);
+    service
+        .tell("STOPPING=1\nSTATUS=Stopping: connections are drained, then everything is flushed")
+        .await;
     match &failure {
         None => tracing::info!("stopping: connections are drained, then everything is flushed"),
         Some(reason) => tracing::error!(%reason, "stopping: the data directory has failed"),

@@ -19,6 +19,7 @@ use crate::protocol::batch::{BatchBuilder, Batches};
 use crate::protocol::messages::*;
 use crate::protocol::{ErrorCode, Records, Str};
 use crate::runtime::local::{oneshot, OneshotReceiver, OneshotSender};
+use crate::runtime::native::ServiceManager;
 use crate::runtime::sim::{self, PowerCut, SimNode, World};
 use crate::runtime::{Queue, Rt, SyncSite};
 use crate::shard::ShardSizes;
@@ -250,6 +251,7 @@ impl Story {
             admin_addr: None,
             stalls: Stalls::new(|_| None),
             connection_overrides: Vec::new(),
+            manager: ServiceManager::default(),
         };
         let executors: Vec<Rt> = (0..shards)
             .map(|shard| self.broker.rt_shard(shard))

@@ -4,7 +4,9 @@
 //! It has no partitions, so a stalled data shard never holds up the metadata, and
 //! the checkpoint files of the data directory have exactly one writer.
 
-use super::messages::{CheckpointLine, LoadOrder, LoadSummary, PartitionKey, Reply, Request};
+use super::messages::{
+    CheckpointLine, LoadOrder, LoadSummary, PartitionKey, QuorumState, Reply, Request,
+};
 use super::{Incoming, Seat};
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
@@ -216,6 +218,12 @@ impl Control {
         Ok(all)
     }
 
+    /// Resolves when every shard has answered. May be dropped.
+    pub async fn ping(&self) -> Result<(), MeshError> {
+        let pings = (0..self.0.shards).map(|_| Request::Ping).collect();
+        self.call_each(pings).await.map(|_| ())
+    }
+
     /// Hands a connection to a shard.
     pub async fn connection(&self, shard: usize, incoming: Incoming) -> Result<(), MeshError> {
         self.mesh()
@@ -389,23 +397,40 @@ impl Control {
                 self.fail(reason);
                 reply.send(Reply::Done);
             }
+            Request::DescribeQuorum => reply.send(Reply::Quorum(self.quorum())),
             Request::Load(_)
             | Request::Apply(_)
             | Request::Connection(_)
             | Request::Drain
             | Request::Close
             | Request::Leave
+            | Request::Ping
             | Request::Produce(_)
             | Request::Fetch(_)
             | Request::ListOffsets(_)
             | Request::DeleteRecords(_)
             | Request::DescribeProducers(_)
+            | Request::LogSizes(_)
             | Request::EpochEnds(_)
+            | Request::Group(_)
+            | Request::GroupAnswered { .. }
+            | Request::GroupGone { .. }
+            | Request::ListGroups
             | Request::Watch(_)
             | Request::Unwatch(_)
-            | Request::Ping
             | Request::Metrics(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),
+        }
+    }
+
+    fn quorum(&self) -> QuorumState {
+        let numbers = self.0.controller.log_numbers();
+        QuorumState {
+            leader_epoch: numbers.term,
+            end_offset: numbers.end_offset,
+            high_watermark: numbers.flushed_offset,
+            directory_id: self.0.data_dir.meta().directory_id,
+            now_ms: self.0.rt.wall_clock_ms(),
         }
     }
 

@@ -99,6 +99,28 @@ fn handle(
                 reply.send(Reply::Metrics(Box::new(figures)));
             });
         }
+        Request::Group(order) => {
+            let order = *order;
+            reply.send(match shard.ask_here(order.key, order.ticket, order.call) {
+                Some(answer) => Reply::Group(Box::new(answer)),
+                None => Reply::Later,
+            });
+        }
+        Request::GroupAnswered { ticket, answer } => {
+            shard.group_answered(ticket, *answer);
+            reply.send(Reply::Done);
+        }
+        Request::GroupGone { key, ticket } => {
+            shard.group_gone_here(key, ticket);
+            reply.send(Reply::Done);
+        }
+        Request::ListGroups => reply.send(Reply::Groups(shard.list_groups_here())),
+        Request::LogSizes(keys) => {
+            let shard_ = shard.clone();
+            spawn(shard, async move {
+                reply.send(Reply::LogSizes(shard_.log_sizes_here(keys).await));
+            });
+        }
         Request::Connection(incoming) => {
             host.serve(shard, incoming);
             reply.send(Reply::Done);
@@ -119,6 +141,7 @@ fn handle(
         Request::Drain => {
             shard.0.stopping.set(true);
             shard.0.stop.notify_all();
+            shard.stop_groups();
             let drained = host.drain(shard);
             spawn(shard, async move {
                 drained.await;
@@ -141,6 +164,7 @@ fn handle(
         | Request::AlterConfigs { .. }
         | Request::CreatePartitions { .. }
         | Request::AllocateProducerIds(_)
+        | Request::DescribeQuorum
         | Request::Checkpointed(_)
         | Request::RecordLogStart(_)
         | Request::DataDirFailed(_) => {

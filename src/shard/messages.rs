@@ -6,6 +6,7 @@ use super::Incoming;
 use crate::controller::{
     ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
 };
+use crate::coordinator::{GroupCall, GroupOverview, GroupResponse, Ticket};
 use crate::metadata::{Delta, Image};
 use crate::partition::{Acks, FetchOutcome, ListedOffset, Reader, RecordRefusal};
 use crate::protocol::ErrorCode;
@@ -41,6 +42,8 @@ pub enum Request {
     Close,
     /// Control to shard: the executor may end.
     Leave,
+    /// Control to shard: answer, to show that the executor runs.
+    Ping,
     /// Shard to owner.
     Produce(ProduceOrder),
     /// Shard to owner.
@@ -57,6 +60,24 @@ pub enum Request {
     Unwatch(u64),
     /// Owner to shard: something that the watch names has moved.
     Notice(u64),
+    /// Shard to owner: a call to a group's coordinator.
+    Group(Box<GroupOrder>),
+    /// Owner to shard: the answer to a call that was told [`Reply::Later`].
+    GroupAnswered {
+        /// The call.
+        ticket: Ticket,
+        /// Its answer.
+        answer: Box<GroupResponse>,
+    },
+    /// Shard to owner: nobody waits for the call's answer any more.
+    GroupGone {
+        /// Whose coordinator was called.
+        key: PartitionKey,
+        /// The call.
+        ticket: Ticket,
+    },
+    /// Shard to shard: the groups that it coordinates.
+    ListGroups,
     /// Shard to control.
     CreateTopics {
         /// What to create.
@@ -84,10 +105,12 @@ pub enum Request {
     AllocateProducerIds(i32),
     /// Shard to owner: what these partitions know of producers.
     DescribeProducers(Vec<PartitionKey>),
-    /// Control to shard: is it there?
-    Ping,
     /// Control to shard: its figures.
     Metrics(MetricsOrder),
+    /// Shard to owner: how large these logs are.
+    LogSizes(Vec<PartitionKey>),
+    /// Shard to control: how far the metadata log is.
+    DescribeQuorum,
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
     /// Shard to control: a new log start, which holds once it is on the disk. Answered then.
@@ -114,6 +137,12 @@ pub enum Reply {
     EpochEnds(Vec<Result<Option<EpochEnd>, ErrorCode>>),
     /// The answer to [`Request::Watch`]: a bound had moved already.
     Moved,
+    /// The answer to [`Request::Group`], if it is known at once.
+    Group(Box<GroupResponse>),
+    /// The answer to [`Request::Group`] comes as [`Request::GroupAnswered`].
+    Later,
+    /// The answer to [`Request::ListGroups`].
+    Groups(Result<Vec<GroupOverview>, ErrorCode>),
     /// The answer to [`Request::CreateTopics`].
     TopicsCreated(Vec<Result<CreatedTopic, ControllerFault>>),
     /// The answer to [`Request::DeleteTopics`].
@@ -125,6 +154,10 @@ pub enum Reply {
     ProducerIdsAllocated(Result<Range<i64>, ControllerFault>),
     /// The answer to [`Request::DescribeProducers`], in the order of its partitions.
     ProducersDescribed(Vec<Result<ProducerStates, ErrorCode>>),
+    /// The answer to [`Request::LogSizes`], in the order of its partitions, in bytes.
+    LogSizes(Vec<Result<u64, ErrorCode>>),
+    /// The answer to [`Request::DescribeQuorum`].
+    Quorum(QuorumState),
     /// The answer to [`Request::Close`].
     Closed(CloseSummary),
     /// The answer to [`Request::Ping`].
@@ -142,6 +175,21 @@ pub struct Pong {
     pub loaded: usize,
     /// Partitions that it is to load; 0 until it was told.
     pub to_load: usize,
+}
+
+/// How far the metadata log is on its one voter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuorumState {
+    /// The term.
+    pub leader_epoch: i32,
+    /// The LEO.
+    pub end_offset: i64,
+    /// What is flushed, and so can't be lost.
+    pub high_watermark: i64,
+    /// The voter's data directory.
+    pub directory_id: Uuid,
+    /// When it was so, milliseconds since the Unix epoch.
+    pub now_ms: i64,
 }
 
 /// What a shard loads at start.
@@ -286,6 +334,16 @@ pub struct ListOffsetsPart {
     pub current_leader_epoch: i32,
     /// Who asks: sets the visible bound.
     pub reader: Reader,
+}
+
+/// A call to a group's coordinator.
+pub struct GroupOrder {
+    /// The partition of `__consumer_offsets` that coordinates the group.
+    pub key: PartitionKey,
+    /// The call's name.
+    pub ticket: Ticket,
+    /// The call.
+    pub call: GroupCall,
 }
 
 /// A question about where a leader epoch ended.

@@ -16,8 +16,10 @@ mod epochs;
 mod fetch;
 #[cfg(test)]
 mod fetch_tests;
+mod groups;
 mod handler;
 mod incoming;
+mod log_sizes;
 mod memory;
 mod messages;
 mod metrics;
@@ -34,12 +36,14 @@ mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
+pub use groups::coordinator_partition;
 pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
     CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
-    LoadSummary, PartitionKey, Pong, ProduceFault, ProducePart, Produced, Reply, Request,
+    LoadSummary, PartitionKey, Pong, ProduceFault, ProducePart, Produced, QuorumState, Reply,
+    Request,
 };
 pub use metrics::{
     CommittedFigures, GroupFigures, MetricsOrder, PartitionFigures, PartitionStates, ShardMetrics,
@@ -56,6 +60,7 @@ use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Mesh, MeshSeat, Rt};
 use crate::storage::{Storage, StorageLimits};
+use groups::Groups;
 use partitions::Partitions;
 use producers::ProducerIds;
 use std::cell::{Cell, RefCell};
@@ -82,6 +87,7 @@ struct Inner {
     partitions: Partitions,
     watches: Watches,
     producer_ids: ProducerIds,
+    groups: Groups,
     memory: Memory,
     storage: Storage,
     write_budget: Budget,
@@ -146,6 +152,7 @@ impl Shard {
             partitions: Partitions::default(),
             watches: Watches::default(),
             producer_ids: ProducerIds::default(),
+            groups: Groups::default(),
             memory: Memory::new(
                 sizes.request_bytes,
                 sizes.response_bytes,
@@ -165,6 +172,7 @@ impl Shard {
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
         retention::start(&shard);
+        groups::start(&shard);
         shard
     }
 
@@ -278,6 +286,14 @@ impl Shard {
         };
         match self.call_control(request).await? {
             Reply::Changed(results) => Ok(results),
+            _ => Err(ErrorCode::BrokerNotAvailable),
+        }
+    }
+
+    /// How far the metadata log is.
+    pub async fn quorum(&self) -> Result<QuorumState, ErrorCode> {
+        match self.call_control(Request::DescribeQuorum).await? {
+            Reply::Quorum(state) => Ok(state),
             _ => Err(ErrorCode::BrokerNotAvailable),
         }
     }

@@ -5,7 +5,7 @@ use super::messages::{
 };
 use super::Shard;
 use crate::config::{ConfigError, TopicConfig};
-use crate::metadata::{Change, Delta, TopicImage};
+use crate::metadata::{Change, Delta, TopicImage, OFFSETS_TOPIC_NAME};
 use crate::partition::{Partition, PartitionId, PartitionLoad, PartitionOptions};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::join_bounded;
@@ -136,7 +136,7 @@ impl Partitions {
         self.slots.borrow_mut().remove(key)
     }
 
-    fn data_dir(&self) -> PathBuf {
+    pub fn data_dir(&self) -> PathBuf {
         self.data_dir
             .borrow()
             .clone()
@@ -176,7 +176,11 @@ impl Shard {
             .map(|(topic, key, load)| self.load_one(topic, key, load, &progress));
         join_bounded(PARTITIONS_AT_ONCE, loads).await;
         let summary = progress.summary.into_inner();
+        let offsets_topic = order.image.topic(OFFSETS_TOPIC_NAME).cloned();
         *self.0.image.borrow_mut() = Some(order.image);
+        if let Some(topic) = offsets_topic {
+            self.take_coordinators(&topic);
+        }
         summary
     }
 
@@ -203,9 +207,13 @@ impl Shard {
             unreachable!("the control executor sends changes only after the load")
         };
         let next = image.apply(&delta);
+        let mut deleted = Vec::new();
         for change in &delta.changes {
             match change {
-                Change::TopicCreated(topic) => self.create_owned(topic, 0).await,
+                Change::TopicCreated(topic) => {
+                    self.create_owned(topic, 0).await;
+                    self.take_coordinators(topic);
+                }
                 Change::PartitionsAdded { id, partitions } => {
                     let first = partitions.first().map_or(0, |partition| partition.index);
                     if let Some(topic) = next.topic_by_id(id) {
@@ -221,6 +229,8 @@ impl Shard {
                     // Route no new work to it before its partitions go.
                     *self.0.image.borrow_mut() = Some(next.clone());
                     if let Some(topic) = image.topic_by_id(id) {
+                        self.drop_coordinators(topic);
+                        deleted.push(&*topic.name);
                         self.delete_owned(topic).await;
                     }
                 }
@@ -230,6 +240,9 @@ impl Shard {
             self.rt().yield_if_needed().await;
         }
         *self.0.image.borrow_mut() = Some(next);
+        if !deleted.is_empty() {
+            self.forget_offsets_of(&deleted);
+        }
     }
 
     /// Creates the partitions from the index `first` on.
@@ -267,7 +280,10 @@ impl Shard {
             .configs
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
-        TopicConfig::resolve(self.config(), overrides)
+        match &*topic.name {
+            OFFSETS_TOPIC_NAME => TopicConfig::resolve_internal(self.config(), overrides),
+            _ => TopicConfig::resolve(self.config(), overrides),
+        }
     }
 
     async fn delete_owned(&self, topic: &Arc<TopicImage>) {
@@ -467,7 +483,7 @@ impl Shard {
         summary
     }
 
-    fn owned(&self, topic: &Arc<TopicImage>) -> Vec<PartitionKey> {
+    pub(super) fn owned(&self, topic: &Arc<TopicImage>) -> Vec<PartitionKey> {
         topic
             .partitions
             .iter()

@@ -25,6 +25,8 @@ pub struct Launch {
     data_dir: PathBuf,
     shards: usize,
     settings: Vec<String>,
+    env: Vec<(String, String)>,
+    under: Vec<String>,
 }
 
 /// What a broker that did not start said.
@@ -50,6 +52,8 @@ impl Launch {
                 // Many brokers run at the same time.
                 NO_ADMIN.to_owned(),
             ],
+            env: Vec::new(),
+            under: Vec::new(),
         }
     }
 
@@ -60,6 +64,19 @@ impl Launch {
 
     pub fn set(mut self, setting: impl Into<String>) -> Launch {
         self.settings.push(setting.into());
+        self
+    }
+
+    /// Sets a variable of its environment.
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Launch {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Starts it by a command that changes what it may do and then becomes it (`prlimit --memlock=..`).
+    pub fn under(mut self, command: &[&str]) -> Launch {
+        self.under
+            .extend(command.iter().map(|&word| word.to_owned()));
         self
     }
 
@@ -144,8 +161,12 @@ impl Launch {
 
     /// Starts it; it listens on no known address yet.
     fn spawn(&self, listener: &str) -> Broker {
-        let mut command = Command::new(&self.binary);
+        let mut words = self.under.iter().map(AsRef::as_ref).collect::<Vec<_>>();
+        words.push(self.binary.as_os_str());
+        let mut command = Command::new(words[0]);
         command
+            .args(&words[1..])
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .arg("serve")
             .args(["--listener", listener])
             .arg("--data-dir")

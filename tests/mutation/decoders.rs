@@ -44,6 +44,18 @@ decoders! {
     DescribeCluster: DescribeClusterRequest, DescribeClusterResponse;
     DescribeProducers: DescribeProducersRequest, DescribeProducersResponse;
     DescribeTopicPartitions: DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse;
+    DescribeAcls: DescribeAclsRequest, DescribeAclsResponse;
+    CreateAcls: CreateAclsRequest, CreateAclsResponse;
+    DeleteAcls: DeleteAclsRequest, DeleteAclsResponse;
+    AlterReplicaLogDirs: AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse;
+    DescribeLogDirs: DescribeLogDirsRequest, DescribeLogDirsResponse;
+    ElectLeaders: ElectLeadersRequest, ElectLeadersResponse;
+    AlterPartitionReassignments: AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse;
+    ListPartitionReassignments: ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse;
+    DescribeClientQuotas: DescribeClientQuotasRequest, DescribeClientQuotasResponse;
+    DescribeUserScramCredentials: DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse;
+    DescribeQuorum: DescribeQuorumRequest, DescribeQuorumResponse;
+    ListConfigResources: ListConfigResourcesRequest, ListConfigResourcesResponse;
     FindCoordinator: FindCoordinatorRequest, FindCoordinatorResponse;
     JoinGroup: JoinGroupRequest, JoinGroupResponse;
     SyncGroup: SyncGroupRequest, SyncGroupResponse;

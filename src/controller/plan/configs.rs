@@ -6,14 +6,14 @@ use crate::config::{find, topic_default, BrokerConfig, Scope, TopicConfig};
 use crate::controller::request::{
     AlterConfigOp, ConfigsAlteration, ConfigsChange, ControllerFault,
 };
-use crate::metadata::{validate_topic_name, Change, TopicImage};
+use crate::metadata::{validate_topic_name, Change, TopicImage, OFFSETS_TOPIC_NAME};
 use crate::protocol::ErrorCode;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the plan has to know of topic configs.
 pub(in crate::controller) trait ConfigRules {
-    /// Says what is wrong with a topic's overridden configs, if anything.
-    fn check(&self, overrides: &BTreeMap<String, String>) -> Result<(), String>;
+    /// Says what is wrong with the overridden configs of the topic of this name, if anything.
+    fn check(&self, topic: &str, overrides: &BTreeMap<String, String>) -> Result<(), String>;
 
     /// What a list is without an override; `None` for a config that is no list.
     fn list_default(&self, name: &str) -> Option<String>;
@@ -21,11 +21,15 @@ pub(in crate::controller) trait ConfigRules {
 
 /// The rules of a broker: what it takes on top of its own settings.
 impl ConfigRules for BrokerConfig {
-    fn check(&self, overrides: &BTreeMap<String, String>) -> Result<(), String> {
+    fn check(&self, topic: &str, overrides: &BTreeMap<String, String>) -> Result<(), String> {
         let pairs = overrides
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
-        match TopicConfig::resolve(self, pairs) {
+        let resolved = match topic {
+            OFFSETS_TOPIC_NAME => TopicConfig::resolve_internal(self, pairs),
+            _ => TopicConfig::resolve(self, pairs),
+        };
+        match resolved {
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
@@ -74,7 +78,8 @@ impl Plan<'_> {
             }
         };
         let invalid = |message| ControllerFault::new(ErrorCode::InvalidConfig, message);
-        self.rules.check(&configs).map_err(invalid)?;
+        let checked = self.rules.check(&topic.name, &configs);
+        checked.map_err(invalid)?;
         if configs != topic.configs {
             let id = topic.id;
             self.make(Change::TopicConfigsChanged { id, configs });

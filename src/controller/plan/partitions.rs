@@ -2,7 +2,7 @@
 
 use super::{new_partition, Placement, Plan};
 use crate::controller::request::{ControllerFault, MorePartitions};
-use crate::metadata::{Change, TopicImage};
+use crate::metadata::{Change, TopicImage, OFFSETS_TOPIC_NAME};
 use crate::protocol::ErrorCode;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -34,6 +34,12 @@ impl Plan<'_> {
                 "This server does not host this topic-partition: no topic has this name.",
             )
         })?;
+        if &*topic.name == OFFSETS_TOPIC_NAME {
+            return Err(ControllerFault::new(
+                ErrorCode::InvalidPartitions,
+                format!("With another number of partitions of {OFFSETS_TOPIC_NAME} groups would lose their committed offsets: a group's partition follows from that number."),
+            ));
+        }
         let there = topic.partitions.len();
         let additional = self.additional(more, there)?;
         let placement = match &more.assignments {

@@ -117,12 +117,16 @@ impl GroupOffsets {
 
     /// Forgets every offset, because the group is deleted.
     pub fn delete_all(&mut self, group: &Str) -> Option<Prepared> {
-        self.delete_where(group, |_| true)
+        let transactions = self.transactions.values();
+        let pending = transactions.flat_map(|offsets| offsets.topics());
+        let all = self.committed.topics().chain(self.in_flight.topics());
+        let topics: BTreeSet<String> = all.chain(pending).map(str::to_owned).collect();
+        self.delete_topics(group, topics.iter().map(String::as_str))
     }
 
     /// Forgets the offsets of topics that are gone.
     pub fn topics_deleted(&mut self, group: &Str, names: &[&str]) -> Option<Prepared> {
-        self.delete_where(group, |topic| names.contains(&topic))
+        self.delete_topics(group, names.iter().copied())
     }
 
     /// The records are durable: the change holds.
@@ -174,17 +178,24 @@ impl GroupOffsets {
         }
     }
 
-    fn delete_where(&mut self, group: &Str, wanted: impl Fn(&str) -> bool) -> Option<Prepared> {
-        let transactions = self.transactions.values();
-        let pending = transactions.flat_map(|offsets| offsets.iter().map(|(t, p, _)| (t, p)));
-        let committed = self.committed.iter().map(|(t, p, _)| (t, p));
-        let in_flight = self.in_flight.iter().map(|(t, p, _)| (t, p));
-        let all = committed.chain(in_flight).chain(pending);
-        // One tombstone for each.
-        let there: BTreeSet<(&str, i32)> = all.filter(|(topic, _)| wanted(topic)).collect();
-        let removed = there.into_iter();
-        let removed = removed.map(|(topic, partition)| (self.name_of(topic), partition));
-        let removed = removed.collect();
+    fn delete_topics<'a>(
+        &mut self,
+        group: &Str,
+        topics: impl Iterator<Item = &'a str>,
+    ) -> Option<Prepared> {
+        let mut removed = Vec::new();
+        for topic in topics {
+            let transactions = self.transactions.values();
+            let pending = transactions.flat_map(|offsets| offsets.partitions(topic));
+            let there = self.committed.partitions(topic);
+            let all = there.chain(self.in_flight.partitions(topic)).chain(pending);
+            // One tombstone for each.
+            let partitions: BTreeSet<i32> = all.collect();
+            if !partitions.is_empty() {
+                let name = self.name_of(topic);
+                removed.extend(partitions.into_iter().map(|it| (name.clone(), it)));
+            }
+        }
         self.remove_all(group, removed)
     }
 

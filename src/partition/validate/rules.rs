@@ -42,8 +42,7 @@ impl Rules {
             timestamp_min: now_ms.saturating_sub(config.timestamp_before_max_ms),
             timestamp_max: now_ms.saturating_add(config.timestamp_after_max_ms),
             encoding: encoding(config),
-            // No topic can be compacted: `cleanup.policy` refuses it.
-            needs_keys: false,
+            needs_keys: config.cleanup_compact,
         }
     }
 }

@@ -91,6 +91,30 @@ against_the_oracle! {
     list_groups_response: ListGroupsResponse;
     delete_groups_request: DeleteGroupsRequest;
     delete_groups_response: DeleteGroupsResponse;
+    alter_partition_reassignments_request: AlterPartitionReassignmentsRequest;
+    alter_partition_reassignments_response: AlterPartitionReassignmentsResponse;
+    alter_replica_log_dirs_request: AlterReplicaLogDirsRequest;
+    alter_replica_log_dirs_response: AlterReplicaLogDirsResponse;
+    create_acls_request: CreateAclsRequest;
+    create_acls_response: CreateAclsResponse;
+    delete_acls_request: DeleteAclsRequest;
+    delete_acls_response: DeleteAclsResponse;
+    describe_acls_request: DescribeAclsRequest;
+    describe_acls_response: DescribeAclsResponse;
+    describe_client_quotas_request: DescribeClientQuotasRequest;
+    describe_client_quotas_response: DescribeClientQuotasResponse;
+    describe_log_dirs_request: DescribeLogDirsRequest;
+    describe_log_dirs_response: DescribeLogDirsResponse;
+    describe_quorum_request: DescribeQuorumRequest;
+    describe_quorum_response: DescribeQuorumResponse;
+    describe_user_scram_credentials_request: DescribeUserScramCredentialsRequest;
+    describe_user_scram_credentials_response: DescribeUserScramCredentialsResponse;
+    elect_leaders_request: ElectLeadersRequest;
+    elect_leaders_response: ElectLeadersResponse;
+    list_config_resources_request: ListConfigResourcesRequest;
+    list_config_resources_response: ListConfigResourcesResponse;
+    list_partition_reassignments_request: ListPartitionReassignmentsRequest;
+    list_partition_reassignments_response: ListPartitionReassignmentsResponse;
 }
 
 /// The first version that the oracle has: it dropped Produce 0-2 as Kafka 4 did.

@@ -312,8 +312,12 @@ fn make(plan: &ExecutorPlan) -> Result<LocalExecutor, StartError> {
 fn start_error(plan: &ExecutorPlan, error: &GlommioError<()>) -> StartError {
     let name = plan.name.clone();
     let detail = error.to_string();
-    if let GlommioError::ReactorError(glommio::ReactorErrorKind::MemLockLimit(..)) = error {
+    // glommio tells these two by words only, once they have passed through an I/O error.
+    if detail.contains("MemLockLimit") || is_memlock_limit(error) {
         return StartError::LockedMemory { name, detail };
+    }
+    if matches!(error, GlommioError::IoError(io) if io.kind() == std::io::ErrorKind::Unsupported) {
+        return StartError::IoUringRefused { name, detail };
     }
     match (error.raw_os_error(), plan.cpu) {
         (Some(libc::EPERM | libc::EACCES | libc::ENOSYS), _) => {
@@ -329,6 +333,11 @@ fn start_error(plan: &ExecutorPlan, error: &GlommioError<()>) -> StartError {
         },
         _ => StartError::Other { name, detail },
     }
+}
+
+fn is_memlock_limit(error: &GlommioError<()>) -> bool {
+    use glommio::ReactorErrorKind::MemLockLimit;
+    matches!(error, GlommioError::ReactorError(MemLockLimit(..)))
 }
 
 fn run_to_end<T, F, Fut>(

@@ -1,6 +1,7 @@
-//! What the machine has: memory, and names of hosts. Asked once, at start.
+//! What the machine has: memory, names of hosts, where the process runs. Asked once, at start.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 
 /// Memory that this process may use, bytes: the machine's, or the cgroup's limit if
 /// that is lower.
@@ -19,6 +20,11 @@ pub fn resolve(host: &str, port: u16) -> std::io::Result<SocketAddr> {
         .to_socket_addrs()?
         .next()
         .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, "no address"))
+}
+
+/// A path without the directory that the process runs in. It need not exist.
+pub fn absolute(path: &Path) -> std::io::Result<PathBuf> {
+    std::path::absolute(path)
 }
 
 fn meminfo_total() -> Option<u64> {

@@ -26,6 +26,7 @@ mod process;
 #[cfg(test)]
 mod process_tests;
 mod rt;
+mod service;
 mod signals;
 mod stack;
 #[cfg(test)]
@@ -42,7 +43,7 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
-pub use machine::{ram_bytes, resolve};
+pub use machine::{absolute, ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,
@@ -50,5 +51,6 @@ pub use net::{
 };
 pub use process::{process_figures, ProcessFigures};
 pub use rt::NativeRt;
+pub use service::ServiceManager;
 pub use signals::{signals, Signals};
 pub use watch::StallWatch;

@@ -4,7 +4,7 @@ use super::disk::{Op, Outcome};
 use super::file::SimFile;
 use super::fs::InodeId;
 use super::rt::SimRt;
-use crate::runtime::{DirEntry, IoError, OpenMode, SyncSite};
+use crate::runtime::{DirEntry, IoError, OpenMode, Space, SyncSite};
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
 
@@ -70,6 +70,14 @@ impl SimDir {
         match self.rt.disk_op(Op::List { path }).await? {
             Outcome::Entries(entries) => Ok(entries),
             _ => unreachable!("a listing answers with entries"),
+        }
+    }
+
+    /// As large as can be: what a test limits is the bytes that can be written.
+    pub fn space(&self) -> Space {
+        Space {
+            total_bytes: u64::MAX,
+            usable_bytes: u64::MAX,
         }
     }
 
