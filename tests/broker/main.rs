@@ -5,8 +5,10 @@ mod broker;
 #[path = "../harness/files.rs"]
 mod files;
 
+mod admin;
 mod admin_http;
 mod bad_input;
+mod broker_settings;
 mod client;
 mod connections;
 mod describe;
