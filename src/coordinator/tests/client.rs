@@ -265,6 +265,8 @@ impl Client {
                     _ => Work::Join,
                 };
             }
+            // After a restart the others are known by the one protocol that was chosen.
+            (ErrorCode::InconsistentGroupProtocol, _) => self.protocols = vec!["range", "sticky"],
             (other, response) => panic!("{other:?} in {response:?}"),
         }
     }
