@@ -4,9 +4,11 @@
 use super::messages::{Reply, Request};
 use super::Incoming;
 use super::Shard;
+use crate::observe::Work;
+use crate::protocol::ApiKey;
 use crate::runtime::{Queue, ReplyTo};
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{pin, Pin};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
@@ -36,6 +38,7 @@ fn handle(
 ) {
     match request {
         Request::Produce(order) => {
+            shard.rt().working_on(&PRODUCE);
             let produced = shard.clone().produce_here(order);
             let mut work = Box::pin(async move { reply.send(Reply::Produced(produced.await)) });
             // Validation and queueing begin here, in the order of arrival; what remains,
@@ -48,7 +51,9 @@ fn handle(
         Request::Fetch(order) => {
             let shard_ = shard.clone();
             spawn(shard, async move {
-                reply.send(Reply::Fetched(shard_.fetch_here(order).await));
+                let fetched = pin!(shard_.fetch_here(order));
+                let fetched = shard_.rt().work(FETCH, fetched).await;
+                reply.send(Reply::Fetched(fetched));
             });
         }
         Request::ListOffsets(parts) => {
@@ -71,7 +76,6 @@ fn handle(
                 reply.send(Reply::EpochEnds(shard_.epoch_ends_here(parts).await));
             });
         }
-        Request::Ping => reply.send(Reply::Done),
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);
@@ -112,6 +116,14 @@ fn handle(
             let shard_ = shard.clone();
             spawn(shard, async move {
                 reply.send(Reply::LogSizes(shard_.log_sizes_here(keys).await));
+            });
+        }
+        Request::Ping => reply.send(Reply::Pong(shard.0.partitions.loading.get())),
+        Request::Metrics(order) => {
+            let shard_ = shard.clone();
+            shard.rt().spawn(Queue::Background, async move {
+                let figures = shard_.metrics_here(order).await;
+                reply.send(Reply::Metrics(Box::new(figures)));
             });
         }
         Request::Connection(incoming) => {
@@ -166,6 +178,19 @@ fn handle(
     }
 }
 
+/// What a shard does for another, for the record of stalls.
+const PRODUCE: Work = work_of(ApiKey::Produce);
+const FETCH: Work = work_of(ApiKey::Fetch);
+
+const fn work_of(api: ApiKey) -> Work {
+    Work {
+        api_key: Some(api as i16),
+        peer: None,
+        partition: None,
+    }
+}
+
+#[track_caller]
 fn spawn(shard: &Shard, future: impl Future<Output = ()> + 'static) {
     shard.rt().spawn(Queue::Latency, future);
 }
