@@ -148,6 +148,7 @@ impl World {
         }
         for group in GROUPS {
             let clients = self.clients.iter().filter(|client| client.group == group);
+            let clients = clients.filter(|client| client.work != Work::Fenced);
             let clients: Vec<&Client> = clients.collect();
             let stable = clients.iter().filter(|client| client.work == Work::Stable);
             let stable: Vec<&&Client> = stable.collect();
@@ -306,7 +307,7 @@ impl World {
             true => {
                 self.seen.failed += 1;
                 self.unrecorded.extend(groups);
-                Err(ErrorCode::NotEnoughReplicas)
+                Err(ErrorCode::CoordinatorNotAvailable)
             }
             false => {
                 for group in &groups {
