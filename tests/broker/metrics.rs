@@ -2,6 +2,7 @@
 
 use super::broker::Broker;
 use super::client::{batch_of, create_topic, fetch, fetch_all, produce, produce_ok, with};
+use super::group_client::commit_ok;
 use super::open_metrics::{ask, Scrape};
 use super::{data_dir, launch};
 use bytes::Bytes;
@@ -280,5 +281,38 @@ fn given_many_scrapes_at_once_under_load_then_each_is_whole_and_counters_only_ri
     assert!(records > 0);
     let scrape = Scrape::of(&broker);
     assert_eq!(scrape.one(PRODUCED, &[]), f64::from(records));
+    broker.stop();
+}
+
+#[test]
+fn given_groups_that_committed_then_their_lag_is_what_they_have_yet_to_read() {
+    let dir = data_dir();
+    let broker = launch(dir.path())
+        .with_admin()
+        .set("metrics.group.offsets.max=3")
+        .start();
+    create(&broker, &[("t", 2)]);
+    with(broker.addr(), |connection| async move {
+        for partition in 0..2 {
+            produce_ok(&connection, "t", partition, batch(10)).await;
+        }
+        commit_ok(&connection, "g1", "t", &[(0, 4), (1, 10)]).await;
+        commit_ok(&connection, "g2", "t", &[(0, 0)]).await;
+        commit_ok(&connection, "g3", "t", &[(0, 1)]).await;
+    });
+    let scrape = Scrape::of(&broker);
+    let lag = |group, partition| {
+        let labels = [("group", group), ("topic", "t"), ("partition", partition)];
+        scrape.one("highwater_group_lag_records", &labels)
+    };
+    assert_eq!(
+        [lag("g1", "0"), lag("g1", "1"), lag("g2", "0")],
+        [6.0, 0.0, 10.0]
+    );
+    assert_eq!(scrape.find("highwater_group_lag_records", &[]).count(), 3);
+    assert_eq!(scrape.sum("highwater_group_committed_offset", &[]), 14.0);
+    let left_out = [("kind", "group_offsets")];
+    assert_eq!(scrape.one("highwater_metrics_left_out", &left_out), 1.0);
+    assert_eq!(scrape.one("highwater_groups", &[("state", "Empty")]), 3.0);
     broker.stop();
 }
