@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::error::{ConfigError, Origin};
 use super::table::{find, Scope};
 use super::value::{list_entries, parse_bool, parse_host_counts, parse_int, unit_ms, HostPort};
-use super::{FlushOnAck, MessageTimestampType, Sources, TopicCompression};
+use super::{ConfigSource, FlushOnAck, MessageTimestampType, Sources, TopicCompression};
 
 /// The broker's settings, all of them checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,8 +134,22 @@ pub struct BrokerConfig {
     pub max_connection_creation_rate: u32,
     /// `connections.max.idle.ms`.
     pub connections_max_idle_ms: u64,
+    /// `admin.listener`; `None`: no admin HTTP. Port 0 takes a free one.
+    pub admin_listener: Option<HostPort>,
+    /// `metrics.topics.max`.
+    pub metrics_topics_max: usize,
+    /// `metrics.partitions.max`.
+    pub metrics_partitions_max: usize,
+    /// `metrics.group.offsets.max`.
+    pub metrics_group_offsets_max: usize,
+    /// `stall.threshold.ms`; 0: stalls are not recorded.
+    pub stall_threshold_ms: u32,
     /// What was given as text, by name, for those who ask what the broker runs with.
     pub given: Given,
+    /// What all brokers were given while they run.
+    pub dynamic_cluster: Given,
+    /// What this broker was given while it runs; wins over the others.
+    pub dynamic_own: Given,
 }
 
 /// The values that were given, by the settings' names.
@@ -143,6 +157,15 @@ pub struct BrokerConfig {
 pub struct Given(BTreeMap<&'static str, String>);
 
 impl Given {
+    pub(super) fn new(values: BTreeMap<&'static str, String>) -> Given {
+        Given(values)
+    }
+
+    /// All of them, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+
     /// What was given for a setting.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
@@ -161,11 +184,21 @@ impl Default for BrokerConfig {
 
 impl BrokerConfig {
     /// A setting's value as text: what was given, or the default.
-    pub(super) fn text(&self, name: &str) -> &str {
-        match self.given.get(name) {
+    pub fn text(&self, name: &str) -> &str {
+        let mut layers = self.layers().into_iter();
+        match layers.find_map(|(layer, _)| layer.get(name)) {
             Some(value) => value,
             None => row(name).default_text(),
         }
+    }
+
+    /// The places where a value can be given, the one that wins first.
+    pub(super) fn layers(&self) -> [(&Given, ConfigSource); 3] {
+        [
+            (&self.dynamic_own, ConfigSource::DynamicBroker),
+            (&self.dynamic_cluster, ConfigSource::DynamicDefaultBroker),
+            (&self.given, ConfigSource::StaticBroker),
+        ]
     }
 
     /// Builds the configuration from checked values; what is not given has the table's default.
@@ -258,12 +291,19 @@ impl BrokerConfig {
                 .host_counts("max.connections.per.ip.overrides")?,
             max_connection_creation_rate: values.int("max.connection.creation.rate")? as u32,
             connections_max_idle_ms: values.int("connections.max.idle.ms")? as u64,
+            admin_listener: values.address("admin.listener")?,
+            metrics_topics_max: values.int("metrics.topics.max")? as usize,
+            metrics_partitions_max: values.int("metrics.partitions.max")? as usize,
+            metrics_group_offsets_max: values.int("metrics.group.offsets.max")? as usize,
+            stall_threshold_ms: values.int("stall.threshold.ms")? as u32,
             given: Given(
                 given
                     .iter()
                     .map(|(name, (value, _))| (*name, value.clone()))
                     .collect(),
             ),
+            dynamic_cluster: Given::default(),
+            dynamic_own: Given::default(),
         })
     }
 }

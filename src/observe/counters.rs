@@ -4,6 +4,7 @@
 //! them: it is sent a [`CountersSnapshot`], and snapshots of several shards are merged by addition. All counts only
 //! rise, except for the two gauges, whose names end in `_open` and `_now`.
 
+use super::Latencies;
 use std::cell::Cell;
 
 /// API keys that are counted by key; a larger or negative key counts as unknown.
@@ -17,6 +18,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: Count,)*
             /// Requests read, by API key.
             requests_by_api: [Count; API_KEYS],
+            /// How long they took, and the stages of a produce.
+            pub latencies: Latencies,
         }
 
         /// The counts of one shard at one moment, or of several added together.
@@ -32,6 +35,7 @@ macro_rules! counters {
                 Counters {
                     $($name: Count::default(),)*
                     requests_by_api: std::array::from_fn(|_| Count::default()),
+                    latencies: Latencies::default(),
                 }
             }
         }
@@ -43,7 +47,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// The counts now.
+            /// The counts now, without the latencies.
             pub fn snapshot(&self) -> CountersSnapshot {
                 CountersSnapshot {
                     $($name: self.$name.get(),)*
@@ -76,7 +80,7 @@ counters! {
     connections_open,
     /// Connections closed for being idle.
     connections_idle_closed,
-    /// Connections refused because of `max.connections`.
+    /// Connections refused because of `max.connections` or `max.connections.per.ip`.
     connections_refused,
     /// Connections closed because of what they sent: a bad frame or header.
     connections_bad,
@@ -90,8 +94,6 @@ counters! {
     bytes_in,
     /// Bytes written to clients, frame lengths included.
     bytes_out,
-    /// Frames, headers or bodies that could not be decoded.
-    decode_errors,
     /// Record batches appended.
     produce_batches,
     /// Records appended.
@@ -118,7 +120,7 @@ counters! {
     writes,
     /// Bytes of those writes, padding included.
     write_bytes,
-    /// Flushes (fdatasync) of segments.
+    /// Flushes of partitions.
     flushes,
     /// Segments rolled.
     segment_rolls,
@@ -128,8 +130,6 @@ counters! {
     removed_bytes,
     /// Times a request waited for request memory.
     memory_waits,
-    /// Requests that another shard was too busy to take.
-    mesh_busy,
     /// Requests sent to another shard.
     mesh_requests,
 }

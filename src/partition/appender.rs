@@ -14,7 +14,7 @@ use super::produce::{Keep, ProduceError};
 use super::PartitionState;
 use crate::protocol::ErrorCode;
 use crate::replication::ReplicaEvent;
-use crate::runtime::{Queue, BLOCK_BYTES};
+use crate::runtime::{Mono, Queue, BLOCK_BYTES};
 use crate::storage::{AppendError, LogBatch};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -32,11 +32,37 @@ pub(super) struct AppendQueue {
 pub(super) struct Queued {
     batch: LogBatch,
     keep: Keep,
+    queued_at: Mono,
 }
 
 impl Queued {
-    pub(super) fn new(batch: LogBatch, keep: Keep) -> Queued {
-        Queued { batch, keep }
+    pub(super) fn new(batch: LogBatch, keep: Keep, queued_at: Mono) -> Queued {
+        Queued {
+            batch,
+            keep,
+            queued_at,
+        }
+    }
+}
+
+/// What one write carries, in figures.
+#[derive(Debug, Clone, Copy)]
+struct Carried {
+    batches: u64,
+    records: u64,
+    bytes: u64,
+}
+
+impl Carried {
+    fn of(batches: &[LogBatch]) -> Carried {
+        let records = batches
+            .iter()
+            .map(|batch| batch.last_offset - batch.base_offset + 1);
+        Carried {
+            batches: batches.len() as u64,
+            records: records.sum::<i64>() as u64,
+            bytes: batches.iter().map(|batch| batch.bytes.len() as u64).sum(),
+        }
     }
 }
 
@@ -87,40 +113,63 @@ impl Inner {
             // The state may have changed while this waited for memory. What was queued
             // meanwhile goes along as far as the memory reaches.
             if self.state.get() == PartitionState::Online && !self.queue.is_empty() {
-                let (batches, keeps) = self.queue.take_write(reserve as usize);
-                let bytes: usize = batches.iter().map(|batch| batch.bytes.len()).sum();
+                let latencies = &self.storage.counters().latencies;
+                let began = rt.now();
+                let (batches, keeps) = self.queue.take_write(reserve as usize, |queued_at| {
+                    latencies.queue.record(began.nanos_since(queued_at));
+                });
+                let carried = Carried::of(&batches);
                 let outcome = self.log().append(&batches).await;
+                latencies.write.record(rt.now().nanos_since(began));
                 drop((batches, keeps, permit));
-                self.on_appended(outcome, bytes);
+                self.on_appended(outcome, carried);
             }
             rt.yield_if_needed().await;
         }
     }
 
-    fn on_appended(self: &Rc<Self>, outcome: Result<(), AppendError>, bytes: usize) {
+    fn on_appended(self: &Rc<Self>, outcome: Result<(), AppendError>, carried: Carried) {
         match outcome {
             // Gone offline meanwhile: everybody has been answered.
-            _ if self.state.get() == PartitionState::Offline => {}
+            _ if self.state.get() == PartitionState::Offline => self.count_errors(carried.batches),
             Ok(()) => {
                 self.fences_in_a_row.set(0);
                 self.bytes_since_checkpoint
-                    .set(self.bytes_since_checkpoint.get() + bytes as u64);
+                    .set(self.bytes_since_checkpoint.get() + carried.bytes);
+                self.count_appended(carried);
                 let end_offset = self.log().end_offset();
                 self.on(ReplicaEvent::Written { end_offset });
                 self.note_unflushed();
             }
             Err(error) => {
+                self.count_errors(carried.batches);
                 self.on_append_error(&error);
                 self.fail_queued();
             }
         }
     }
 
+    fn count_appended(&self, carried: Carried) {
+        let (counters, traffic) = (self.storage.counters(), &self.traffic);
+        counters.produce_batches.add(carried.batches);
+        counters.produce_records.add(carried.records);
+        counters.produce_bytes.add(carried.bytes);
+        traffic.in_batches.add(carried.batches);
+        traffic.in_records.add(carried.records);
+        traffic.in_bytes.add(carried.bytes);
+    }
+
+    /// Counts batches that were refused or failed.
+    pub(super) fn count_errors(&self, batches: u64) {
+        self.storage.counters().produce_errors.add(batches);
+        self.traffic.in_errors.add(batches);
+    }
+
     /// Fails, in order, the batches of a failed write and all queued behind them.
     /// The next offset and the producers go back to the LEO.
     fn fail_queued(&self) {
         let end_offset = self.replica.borrow().end_offset();
-        drop(self.queue.take_all());
+        self.count_errors(self.queue.take_all().len() as u64);
         self.next_offset.set(end_offset);
         self.producers.replace(self.log().producers());
         self.fail_waiters_beyond(end_offset, ErrorCode::KafkaStorageError);
@@ -159,8 +208,8 @@ impl AppendQueue {
     }
 
     /// Takes what one write carries: whole batches up to the limits and to what fits in
-    /// `reserved` bytes, at least one.
-    fn take_write(&self, reserved: usize) -> (Vec<LogBatch>, Vec<Keep>) {
+    /// `reserved` bytes, at least one. Tells when each was queued.
+    fn take_write(&self, reserved: usize, tell: impl Fn(Mono)) -> (Vec<LogBatch>, Vec<Keep>) {
         let bytes_max = reserved
             .saturating_sub(WRITE_OVERHEAD_BYTES)
             .min(WRITE_BYTES_MAX);
@@ -178,7 +227,10 @@ impl AppendQueue {
         self.batch_bytes.set(self.batch_bytes.get() - bytes);
         queue
             .drain(..count)
-            .map(|queued| (queued.batch, queued.keep))
+            .map(|queued| {
+                tell(queued.queued_at);
+                (queued.batch, queued.keep)
+            })
             .unzip()
     }
 
@@ -223,7 +275,7 @@ mod tests {
             max_timestamp: 0,
             producer: None,
         };
-        Queued::new(batch, None)
+        Queued::new(batch, None, Mono::default())
     }
 
     #[test]
@@ -236,7 +288,7 @@ mod tests {
         let mut writes = Vec::new();
         while !queue.is_empty() {
             let reserved = queue.next_write_bytes();
-            let (batches, _) = queue.take_write(reserved + WRITE_OVERHEAD_BYTES);
+            let (batches, _) = queue.take_write(reserved + WRITE_OVERHEAD_BYTES, |_| {});
             let bytes: usize = batches.iter().map(|b| b.bytes.len()).sum();
             assert!(bytes <= reserved, "memory was reserved for it");
             writes.push(batches.iter().map(|b| b.base_offset).collect::<Vec<_>>());
@@ -251,9 +303,9 @@ mod tests {
         queue.push(queued(0, 1_000));
         let reserved = queue.next_write_bytes() + WRITE_OVERHEAD_BYTES;
         queue.push(queued(1, 100_000));
-        let (batches, _) = queue.take_write(reserved);
+        let (batches, _) = queue.take_write(reserved, |_| {});
         assert_eq!(batches.len(), 1);
-        let (batches, _) = queue.take_write(0);
+        let (batches, _) = queue.take_write(0, |_| {});
         assert_eq!(
             batches.len(),
             1,
@@ -270,7 +322,7 @@ mod tests {
             queue.push(queued(offset, 1_000));
         }
         assert!(!queue.has_room(1, limit));
-        drop(queue.take_write(usize::MAX));
+        drop(queue.take_write(usize::MAX, |_| {}));
         assert!(queue.has_room(1_000, limit));
         for offset in 0..3 {
             queue.push(queued(offset, 1));

@@ -117,7 +117,7 @@ impl Inner {
         }
         tracing::error!(partition = %self.id, reason, "the partition is offline");
         self.reason.replace(reason.to_owned());
-        drop(self.queue.take_all());
+        self.count_errors(self.queue.take_all().len() as u64);
         self.fail_waiters_beyond(-1, ErrorCode::KafkaStorageError);
         self.bound_moved.notify_all();
         self.tasks.changed.notify_all();

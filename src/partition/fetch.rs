@@ -76,7 +76,12 @@ impl Partition {
     /// NOT_LEADER_OR_FOLLOWER once closed.
     pub async fn fetch(&self, spec: FetchSpec) -> Result<FetchOutcome, ErrorCode> {
         let inner = &self.0;
-        let (mut outcome, bound) = inner.look(&spec)?;
+        let traffic = &inner.traffic;
+        let refused = |code| {
+            traffic.out_errors.add(1);
+            code
+        };
+        let (mut outcome, bound) = inner.look(&spec).map_err(refused)?;
         let has_room = spec.whole_first_batch || spec.bytes_max >= HEADER_BYTES;
         if outcome.diverging.is_some() || spec.offset >= bound || !has_room {
             return Ok(outcome);
@@ -86,7 +91,7 @@ impl Partition {
         let read = log
             .read(spec.offset, bound, spec.bytes_max, spec.whole_first_batch)
             .await
-            .map_err(|error| inner.on_read_error(&error))?;
+            .map_err(|error| refused(inner.on_read_error(&error)))?;
         debug_assert!(read.next_offset <= bound);
         outcome.log_start_offset = inner.replica.borrow().log_start_offset();
         outcome.slices = read.slices;
@@ -94,6 +99,10 @@ impl Partition {
         outcome.bytes = read.bytes;
         outcome.next_offset = read.next_offset;
         outcome.reaches_bound = read.next_offset >= bound;
+        traffic.out_bytes.add(outcome.bytes as u64);
+        traffic.out_batches.add(outcome.batch_bytes.len() as u64);
+        let records = outcome.next_offset - spec.offset;
+        traffic.out_records.add(records.max(0) as u64);
         Ok(outcome)
     }
 

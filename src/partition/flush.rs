@@ -30,6 +30,8 @@ impl Inner {
             let began = self.storage.rt().now();
             match self.log().flush().await {
                 Ok(offset) => {
+                    let took = self.storage.rt().now().nanos_since(began);
+                    self.storage.counters().latencies.flush.record(took);
                     // What is still unflushed was written after that.
                     if self.unflushed_since.get().is_some() {
                         self.unflushed_since.set(Some(began));

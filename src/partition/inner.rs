@@ -9,6 +9,7 @@ use super::retention::LogStartRecorder;
 use super::waiters::{FailedWaiters, OffsetWaiters};
 use super::{Numbers, PartitionId, PartitionState};
 use crate::config::TopicConfig;
+use crate::observe::Traffic;
 use crate::protocol::ErrorCode;
 use crate::replication::{Replica, ReplicaEffect, ReplicaEvent};
 use crate::runtime::local::{Budget, Event};
@@ -49,6 +50,7 @@ pub(super) struct Inner {
     /// batches that are queued.
     pub(super) producers: RefCell<ProducerStates>,
     pub(super) queue: AppendQueue,
+    pub(super) traffic: Traffic,
     /// Waits for the LEO.
     pub(super) written: OffsetWaiters,
     /// Waits for the replica's durable offset.

@@ -48,6 +48,7 @@ pub use validate::{RecordRefusal, RecordRefusalReason};
 pub use waiters::ProduceDone;
 
 use crate::config::TopicConfig;
+use crate::observe::TrafficSnapshot;
 use crate::protocol::ErrorCode;
 use crate::runtime::local::Event;
 use inner::Inner;
@@ -120,9 +121,20 @@ impl Partition {
         self.0.numbers()
     }
 
-    /// The bytes of its log's segments.
-    pub fn size_bytes(&self) -> u64 {
-        self.0.log().size_bytes()
+    /// What went in and out since it was opened.
+    pub fn traffic(&self) -> TrafficSnapshot {
+        self.0.traffic.snapshot()
+    }
+
+    /// Counts a batch that [`Partition::produce`] has refused.
+    pub fn count_refused(&self) {
+        self.0.count_errors(1);
+    }
+
+    /// Bytes of the log, and its segments.
+    pub fn size(&self) -> (u64, usize) {
+        let log = self.0.log();
+        (log.size_bytes(), log.segment_count())
     }
 
     /// The bytes of whole batches between `offset` and what the reader sees, without

@@ -6,6 +6,7 @@ use super::{
     appender::AppendQueue, waiters::OffsetWaiters, Partition, PartitionId, PartitionState,
 };
 use crate::config::TopicConfig;
+use crate::observe::Traffic;
 use crate::replication::{Replica, ReplicaEvent, ReplicaStart};
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::Dir;
@@ -92,6 +93,7 @@ impl Partition {
             next_offset: Cell::new(end_offset),
             producers: RefCell::new(producers),
             queue: AppendQueue::default(),
+            traffic: Traffic::default(),
             written: OffsetWaiters::default(),
             durable: OffsetWaiters::default(),
             visible: OffsetWaiters::default(),

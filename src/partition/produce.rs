@@ -8,6 +8,7 @@ use super::Partition;
 use crate::config::FlushOnAck;
 use crate::protocol::ErrorCode;
 use crate::runtime::local::Permit;
+use crate::runtime::Mono;
 use bytes::Bytes;
 use std::any::Any;
 
@@ -36,6 +37,8 @@ pub struct ProduceTicket {
     pub log_append_time_ms: i64,
     /// The log start offset now.
     pub log_start_offset: i64,
+    /// When it was queued; of a retry, when it came.
+    pub queued_at: Mono,
     /// Resolves when the acks policy is met or cannot be met any more.
     pub done: ProduceDone,
 }
@@ -93,7 +96,10 @@ impl Partition {
         inner.check_takes(acks, received_bytes)?;
         let rules = Rules::of(&inner.config.borrow(), now_ms);
         let rt = inner.storage.rt();
-        let pause = async || rt.yield_if_needed().await;
+        let pause = async || {
+            rt.yield_if_needed().await;
+            rt.working_at(inner.id.topic_id.as_u128(), inner.id.index);
+        };
         let batch = validate::producer_batch(records, &rules, pause).await?;
         // From here on nothing waits: what holds now holds until the batch is queued.
         inner.check_takes(acks, received_bytes)?;
@@ -128,11 +134,13 @@ impl Partition {
         if producer.is_some() {
             inner.add_to_producers(&batch, now_ms);
         }
-        inner.enqueue(Queued::new(batch, keep));
+        let queued_at = rt.now();
+        inner.enqueue(Queued::new(batch, keep, queued_at));
         Ok(ProduceTicket {
             base_offset,
             log_append_time_ms,
             log_start_offset,
+            queued_at,
             done,
         })
     }

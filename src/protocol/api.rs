@@ -24,6 +24,13 @@ macro_rules! apis {
             /// All whose messages are declared, served or not, in the order of their numbers.
             pub const DECLARED: &'static [ApiKey] = &[$(ApiKey::$key,)*];
 
+            /// Its name in Kafka.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(ApiKey::$key => stringify!($key),)*
+                }
+            }
+
             /// The versions whose requests are decoded.
             pub const fn decoded_versions(self) -> RangeInclusive<i16> {
                 match self {

@@ -30,9 +30,11 @@ pub use net::{Accepted, Conn, ConnCloser, ConnReader, ConnWriter, Listener};
 pub use sync_site::SyncSite;
 pub use time::Mono;
 
-use std::future::Future;
+use crate::observe::Work;
+use std::future::{poll_fn, Future};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::time::Duration;
 
 /// The task queues of an executor. Latency-sensitive queues are polled for I/O
@@ -131,6 +133,31 @@ impl Rt {
             Side::Native(rt) => rt.yield_if_needed().await,
             Side::Sim(rt) => rt.yield_if_needed().await,
         }
+    }
+
+    /// Says what the calling task works on, for the record of stalls: until this poll of
+    /// it ends. It costs a few stores; the simulator, whose time stands still, passes over it.
+    pub fn working_on(&self, work: &Work) {
+        if let Side::Native(rt) = &self.0 {
+            rt.working_on(work);
+        }
+    }
+
+    /// Says which partition it works on: its topic's id and its number.
+    pub fn working_at(&self, topic: u128, index: i32) {
+        if let Side::Native(rt) = &self.0 {
+            rt.working_at(topic, index);
+        }
+    }
+
+    /// Runs `future`, and says at each poll that it is `work`.
+    pub async fn work<T>(&self, work: Work, future: impl Future<Output = T> + Unpin) -> T {
+        let mut future = future;
+        poll_fn(|cx| {
+            self.working_on(&work);
+            Pin::new(&mut future).poll(cx)
+        })
+        .await
     }
 
     /// A random number: from the seed in the simulator, from the system otherwise.

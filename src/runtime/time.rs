@@ -8,6 +8,11 @@ use std::time::Duration;
 pub struct Mono(pub u64);
 
 impl Mono {
+    /// Nanoseconds from `earlier` until `self`; zero if `earlier` is later.
+    pub fn nanos_since(self, earlier: Mono) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// Time from `earlier` until `self`; zero if `earlier` is later.
     pub fn since(self, earlier: Mono) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

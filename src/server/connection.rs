@@ -15,14 +15,16 @@
 use super::dispatch::{self, Started};
 use super::registry::{Open, Transfer};
 use super::respond::{Answer, BadRequest, UNSENT_BYTES_MAX};
-use crate::protocol::Reader;
+use crate::observe::Work;
+use crate::protocol::{ApiKey, Reader};
 use crate::runtime::local::{channel, oneshot, OneshotReceiver, Permit, Receiver, Sender};
-use crate::runtime::{bytes_and_end, Conn, ConnReader, ConnWriter, IoError, Queue};
+use crate::runtime::{bytes_and_end, Conn, ConnReader, ConnWriter, IoError, Mono, Queue};
 use crate::shard::{Shard, SMALL_FRAME_BYTES};
 use bytes::Bytes;
 use futures_lite::future::{or, zip};
 use std::collections::VecDeque;
 use std::future::{pending, Future};
+use std::pin::pin;
 use std::rc::Rc;
 
 /// Requests of one connection that may be unanswered at once.
@@ -30,8 +32,14 @@ const IN_FLIGHT_MAX: usize = 64;
 /// Bytes of an answer that are sent between two looks at its progress.
 const WRITE_BYTES: usize = 256 * 1024;
 
-/// An answer to come, in its place. `None` means: close the connection.
-type Slot = OneshotReceiver<Option<Answer>>;
+/// An answer to come, in its place.
+struct Slot {
+    /// `None` means: close the connection.
+    answer: OneshotReceiver<Option<Answer>>,
+    api_key: i16,
+    /// When the last byte of the request had come.
+    arrived: Mono,
+}
 
 /// Why the reading side ended.
 #[derive(Debug, thiserror::Error)]
@@ -108,9 +116,15 @@ async fn read_frames(
             Ok(len) if len <= limit => len,
             _ => return Err(Ended::FrameLength { length, limit }),
         };
+        let must_wait = shard.memory().frame_must_wait(len);
         let charge = shard.memory().frame(len).await;
+        if must_wait {
+            shard.counters().memory_waits.add(1);
+            open.active_at.set(shard.rt().now());
+        }
         let mut body = vec![0; len];
-        open.reading.set(Some(Transfer::new(len, shard.rt().now())));
+        open.reading
+            .set(Some(Transfer::new(len, open.active_at.get())));
         let whole = read_exact(&mut reader, &mut body, |done| {
             Transfer::reached(&open.reading, done);
             open.active_at.set(shard.rt().now());
@@ -122,25 +136,44 @@ async fn read_frames(
         }
         shard.counters().bytes_in.add(len as u64 + 4);
         let (answer, slot) = oneshot();
+        let slot = Slot {
+            answer: slot,
+            api_key: api_key_of(&body),
+            arrived: open.active_at.get(),
+        };
+        let work = Work {
+            api_key: Some(slot.api_key),
+            peer: Some(open.peer),
+            partition: None,
+        };
         let (frame, frame_freed) = bytes_and_end(body);
         // A request's lists take more memory than its bytes. The most that they may take
         // is there before they are decoded, and what they don't take is given back.
         let decoded_max = Reader::decoded_bytes_max(len);
         let mut decoded = shard.memory().decoding(len, decoded_max).await;
-        let started = dispatch::start(shard, open, frame, &mut decoded).await;
+        let started = {
+            let starting = pin!(dispatch::start(shard, open, frame, &mut decoded));
+            shard.rt().work(work, starting).await
+        };
         let started = started.map_err(Ended::BadRequest)?;
         let may_wait = matches!(started, Started::Waiting(_));
         match started {
-            Started::Pipelined(work) => {
+            Started::Pipelined(answering) => {
                 open.request_started();
+                shard.counters().requests_now.add(1);
                 slots.send(slot).await.map_err(|_| Ended::WriterGone)?;
                 let backlog = open.backlog.clone();
                 let holding = decoded.is_some().then(|| open.hurry.holding());
+                let is_produce = work.api_key == Some(ApiKey::Produce.code());
+                let rt = shard.rt().clone();
                 shard.rt().spawn(Queue::Latency, async move {
-                    let mut done = work.await;
+                    let mut done = rt.work(work, answering).await;
                     drop(holding);
                     match &mut done {
-                        Some(answer) => answer.hold(&backlog, decoded),
+                        Some(answer) => {
+                            answer.known_at = is_produce.then(|| rt.now());
+                            answer.hold(&backlog, decoded);
+                        }
                         None => drop(decoded),
                     }
                     // If the connection has failed meanwhile, nobody takes the answer.
@@ -151,17 +184,21 @@ async fn read_frames(
                     drop(charge);
                 });
             }
-            Started::Barrier(work) | Started::Waiting(work) => {
+            Started::Barrier(answering) | Started::Waiting(answering) => {
                 if !open.answered_down_to(0).await {
                     return Err(Ended::WriterGone);
                 }
                 open.request_started();
+                shard.counters().requests_now.add(1);
+                let answering = shard.rt().work(work, answering);
                 let done = match may_wait {
-                    false => work.await,
-                    true => match while_there(work, &mut reader, &mut prefix, &mut ahead).await {
-                        Some(done) => done,
-                        None => return Ok(()),
-                    },
+                    false => answering.await,
+                    true => {
+                        match while_there(answering, &mut reader, &mut prefix, &mut ahead).await {
+                            Some(done) => done,
+                            None => return Ok(()),
+                        }
+                    }
                 };
                 let mut done = done.map_err(Ended::BadRequest)?;
                 drop((charge, decoded));
@@ -216,7 +253,7 @@ async fn write_answers(
     open: &Open,
 ) {
     while let Some(slot) = to_send.recv().await {
-        let Some(answer) = slot.await.flatten() else {
+        let Some(answer) = slot.answer.await.flatten() else {
             // acks=0 that failed, or a task that died: the protocol's answer is to
             // close, so that the client looks for the leader again.
             return;
@@ -227,13 +264,26 @@ async fn write_answers(
             mut charge,
             lists,
             unsent,
+            waited_nanos,
+            known_at,
         } = answer;
-        if chunks.is_empty() {
+        let begun = shard.rt().now();
+        let answered = |at: Mono| {
+            let counters = shard.counters();
+            let took = at.nanos_since(slot.arrived).saturating_sub(waited_nanos);
+            counters.latencies.request(slot.api_key, took);
+            if let Some(known_at) = known_at {
+                counters.latencies.reply.record(at.nanos_since(known_at));
+            }
+            counters.requests_now.sub(1);
             open.request_answered();
+        };
+        if chunks.is_empty() {
+            answered(begun);
             continue;
         }
-        open.writing
-            .set(Some(Transfer::new(bytes, shard.rt().now())));
+        open.writing.set(Some(Transfer::new(bytes, begun)));
+        let mut sent_at = begun;
         let mut left = VecDeque::from(chunks);
         let mut done = 0;
         while done < bytes {
@@ -243,7 +293,8 @@ async fn write_answers(
                 tracing::debug!(peer = %open.peer, %error, "connection ended");
                 return;
             }
-            open.active_at.set(shard.rt().now());
+            sent_at = shard.rt().now();
+            open.active_at.set(sent_at);
             Transfer::reached(&open.writing, done);
             if let Some(charge) = &mut charge {
                 charge.shrink_to((bytes - done) as u64);
@@ -253,8 +304,15 @@ async fn write_answers(
         open.writing.set(None);
         drop((lists, unsent));
         shard.counters().bytes_out.add(bytes as u64);
-        open.request_answered();
+        answered(sent_at);
     }
+}
+
+/// The API key of a request, whether it is one that is served or not.
+fn api_key_of(frame: &[u8]) -> i16 {
+    frame
+        .first_chunk()
+        .map_or(-1, |key| i16::from_be_bytes(*key))
 }
 
 /// Takes the first chunks, about `bytes_max` of them; a larger chunk is split.

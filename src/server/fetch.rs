@@ -147,6 +147,7 @@ pub(super) async fn run(
         .add(bytes.sum::<usize>() as u64);
     let mut answer = asked.answer_or_close(&response)?;
     answer.charge = Some(fetched.charge);
+    answer.waited_nanos = fetched.waited_nanos;
     answer.lists = listed;
     Some(answer)
 }

@@ -179,9 +179,12 @@ impl Registry {
             let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
             for connection in open {
                 connection.hurry.press(decoding_waits);
+                let counters = shard.counters();
                 let reason = if connection.stalls_others(&shard, now, answers_wait) {
+                    counters.connections_slow_closed.add(1);
                     "it held memory that others wait for and made too little progress (min.request.progress)"
                 } else if connection.is_idle(now, idle_max) {
+                    counters.connections_idle_closed.add(1);
                     "it was idle for longer than connections.max.idle.ms"
                 } else {
                     continue;
@@ -313,7 +316,10 @@ impl ConnectionHost for Host {
             }
             registry.open.borrow_mut().remove(&id);
             drop(counted);
-            shard_.counters().connections_open.sub(1);
+            let counters = shard_.counters();
+            counters.connections_open.sub(1);
+            // What nobody will answer any more.
+            counters.requests_now.sub(open.in_flight.get() as u64);
             registry.gone.notify_all();
         });
     }

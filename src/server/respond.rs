@@ -2,6 +2,7 @@
 
 use crate::protocol::{response_frame, DecodeError, EncodeError, Message, UnservedApi};
 use crate::runtime::local::{Event, Permit};
+use crate::runtime::Mono;
 use crate::shard::SMALL_FRAME_BYTES;
 use bytes::Bytes;
 use std::cell::Cell;
@@ -16,6 +17,10 @@ pub(super) struct Answer {
     pub lists: Option<Permit>,
     /// Counted among what its connection has not taken yet.
     pub unsent: Option<Unsent>,
+    /// How long the request waited for records: no work.
+    pub waited_nanos: u64,
+    /// When the outcome of a produce was known.
+    pub known_at: Option<Mono>,
 }
 
 impl Answer {
@@ -26,6 +31,8 @@ impl Answer {
             charge: None,
             lists: None,
             unsent: None,
+            waited_nanos: 0,
+            known_at: None,
         }
     }
 

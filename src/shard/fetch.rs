@@ -13,6 +13,7 @@ use super::Shard;
 use crate::partition::{FetchOutcome, FetchSpec, Reader};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::{Event, Listen, Permit};
+use crate::runtime::Mono;
 use futures_lite::future::{or, poll_once};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -104,6 +105,8 @@ pub struct Fetched {
     pub outcomes: Vec<Result<FetchOutcome, ErrorCode>>,
     /// Drop it when the last byte has been sent.
     pub charge: Permit,
+    /// How long it waited for records.
+    pub waited_nanos: u64,
 }
 
 impl Shard {
@@ -112,17 +115,27 @@ impl Shard {
     /// nobody waited for it any more.
     pub async fn fetch(&self, mut plan: FetchPlan) -> Option<Fetched> {
         let deadline = self.rt().now() + plan.wait_max;
-        let mut waited = false;
+        let mut waiting: Option<Mono> = None;
+        let (mut waited, mut waited_nanos) = (false, 0);
         loop {
+            let now = self.rt().now();
+            if let Some(since) = waiting.take() {
+                waited_nanos += now.nanos_since(since);
+            }
             let is_over = plan.parts.is_empty()
-                || deadline.since(self.rt().now()).is_zero()
+                || deadline.since(now).is_zero()
                 || self.is_stopping()
                 || plan.hurry.ends_waits();
             let bytes_least = if is_over { 0 } else { plan.bytes_min };
             let outcomes = self.read_if(&plan, plan.bytes_max, bytes_least).await;
             let bytes: usize = outcomes.iter().flatten().map(|outcome| outcome.bytes).sum();
             if is_over || bytes >= plan.bytes_min || is_final(&outcomes) {
-                return self.charge(plan, outcomes, bytes).await;
+                if waited {
+                    self.counters().latencies.fetch_wait.record(waited_nanos);
+                }
+                let mut fetched = self.charge(plan, outcomes, bytes).await?;
+                fetched.waited_nanos = waited_nanos;
+                return Some(fetched);
             }
             if !waited {
                 self.counters().fetch_waits.add(1);
@@ -137,6 +150,7 @@ impl Shard {
                 }
             }
             drop(outcomes);
+            waiting = Some(self.rt().now());
             self.wait_for_bounds(seen, deadline, &plan.hurry).await;
         }
     }
@@ -150,7 +164,11 @@ impl Shard {
         bytes: usize,
     ) -> Option<Fetched> {
         if let Some(charge) = self.memory().try_response(bytes) {
-            return Some(Fetched { outcomes, charge });
+            return Some(Fetched {
+                outcomes,
+                charge,
+                waited_nanos: 0,
+            });
         }
         drop(outcomes);
         let granted = async { Some(self.memory().response(bytes).await) };
@@ -161,7 +179,11 @@ impl Shard {
         let charge = or(given_up, granted).await?;
         let bytes_max = (charge.amount() as usize).max(1);
         let outcomes = self.read_if(&plan, bytes_max, 0).await;
-        Some(Fetched { outcomes, charge })
+        Some(Fetched {
+            outcomes,
+            charge,
+            waited_nanos: 0,
+        })
     }
 
     /// Reads if `bytes_least` are there, as far as that can be told without reading, or
@@ -266,6 +288,8 @@ impl Shard {
         for part in &order.parts {
             let result = match self.0.partitions.online(&part.key) {
                 Ok(partition) => {
+                    self.rt()
+                        .working_at(part.key.topic_id.as_u128(), part.key.index);
                     let mut spec = spec_of(part, order.reader);
                     spec.bytes_max = part.bytes_max.min(left);
                     spec.whole_first_batch = empty_so_far;

@@ -4,9 +4,11 @@
 use super::messages::{Reply, Request};
 use super::Incoming;
 use super::Shard;
+use crate::observe::Work;
+use crate::protocol::ApiKey;
 use crate::runtime::{Queue, ReplyTo};
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{pin, Pin};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
@@ -36,6 +38,7 @@ fn handle(
 ) {
     match request {
         Request::Produce(order) => {
+            shard.rt().working_on(&PRODUCE);
             let produced = shard.clone().produce_here(order);
             let mut work = Box::pin(async move { reply.send(Reply::Produced(produced.await)) });
             // Validation and queueing begin here, in the order of arrival; what remains,
@@ -48,7 +51,9 @@ fn handle(
         Request::Fetch(order) => {
             let shard_ = shard.clone();
             spawn(shard, async move {
-                reply.send(Reply::Fetched(shard_.fetch_here(order).await));
+                let fetched = pin!(shard_.fetch_here(order));
+                let fetched = shard_.rt().work(FETCH, fetched).await;
+                reply.send(Reply::Fetched(fetched));
             });
         }
         Request::ListOffsets(parts) => {
@@ -71,7 +76,6 @@ fn handle(
                 reply.send(Reply::EpochEnds(shard_.epoch_ends_here(parts).await));
             });
         }
-        Request::Ping => reply.send(Reply::Done),
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);
@@ -85,6 +89,14 @@ fn handle(
             let shard_ = shard.clone();
             spawn(shard, async move {
                 reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
+            });
+        }
+        Request::Ping => reply.send(Reply::Pong(shard.0.partitions.loading.get())),
+        Request::Metrics(order) => {
+            let shard_ = shard.clone();
+            shard.rt().spawn(Queue::Background, async move {
+                let figures = shard_.metrics_here(order).await;
+                reply.send(Reply::Metrics(Box::new(figures)));
             });
         }
         Request::Group(order) => {
@@ -103,11 +115,6 @@ fn handle(
             reply.send(Reply::Done);
         }
         Request::ListGroups => reply.send(Reply::Groups(shard.list_groups_here())),
-        Request::CommittedOffsets(rows_max) => {
-            reply.send(Reply::CommittedOffsets(
-                shard.committed_offsets_here(rows_max),
-            ));
-        }
         Request::LogSizes(keys) => {
             let shard_ = shard.clone();
             spawn(shard, async move {
@@ -166,6 +173,19 @@ fn handle(
     }
 }
 
+/// What a shard does for another, for the record of stalls.
+const PRODUCE: Work = work_of(ApiKey::Produce);
+const FETCH: Work = work_of(ApiKey::Fetch);
+
+const fn work_of(api: ApiKey) -> Work {
+    Work {
+        api_key: Some(api as i16),
+        peer: None,
+        partition: None,
+    }
+}
+
+#[track_caller]
 fn spawn(shard: &Shard, future: impl Future<Output = ()> + 'static) {
     shard.rt().spawn(Queue::Latency, future);
 }

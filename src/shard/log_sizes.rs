@@ -22,7 +22,7 @@ impl Shard {
         &self,
         keys: Vec<PartitionKey>,
     ) -> Vec<Result<u64, ErrorCode>> {
-        let size = async |partition: Partition, _| Ok(partition.size_bytes());
+        let size = async |partition: Partition, _| Ok(partition.size().0);
         self.each_here(keys, |key| *key, size).await
     }
 

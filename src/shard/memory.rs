@@ -70,6 +70,30 @@ impl Memory {
         }
     }
 
+    /// True if a frame of `len` bytes has to wait for memory now.
+    pub fn frame_must_wait(&self, len: usize) -> bool {
+        let budget = match len <= SMALL_FRAME_BYTES {
+            true => &self.small,
+            false => &self.large,
+        };
+        budget.is_contended() || budget.available() < len as u64
+    }
+
+    /// What is taken of each budget, and its size, by name.
+    pub fn figures(&self) -> [(&'static str, u64, u64); 5] {
+        let figure = |name, budget: &Budget| {
+            let total = budget.total();
+            (name, total - budget.available().min(total), total)
+        };
+        [
+            figure("requests", &self.large),
+            figure("small_requests", &self.small),
+            figure("decoding", &self.decoded),
+            figure("answers", &self.responses),
+            figure("small_answers", &self.responses_small),
+        ]
+    }
+
     /// Waits for the memory that decoding a frame of `len` bytes may take: up to
     /// `decoded_bytes_max`. Shrink it to what was taken. Small frames need none: their
     /// share bounds what they hold when decoded as well. No frame waits for more than

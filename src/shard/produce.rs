@@ -36,6 +36,7 @@ impl Shard {
                 parts,
                 acks,
                 timeout,
+                sent_at: None,
             };
             if owner == self.0.me {
                 let queued = self.queue_order(order).await;
@@ -65,9 +66,10 @@ impl Shard {
     async fn produce_there(
         self,
         owner: usize,
-        order: ProduceOrder,
+        mut order: ProduceOrder,
         parts_len: usize,
     ) -> Vec<ProduceResult> {
+        order.sent_at = Some(self.rt().now());
         match self.call(owner, Request::Produce(order)).await {
             Ok(Reply::Produced(results)) => results,
             Ok(_) | Err(_) => vec![Err(fault(ErrorCode::NotLeaderOrFollower)); parts_len],
@@ -77,6 +79,10 @@ impl Shard {
     /// Validates and queues, then resolves as `acks` asks. Orders are queued in the order
     /// in which this was first polled.
     pub(super) async fn produce_here(self, order: ProduceOrder) -> Vec<ProduceResult> {
+        if let Some(sent_at) = order.sent_at {
+            let hop = self.rt().now().nanos_since(sent_at);
+            self.counters().latencies.mesh.record(hop);
+        }
         let queued = self.queue_order(order).await;
         queued.outcomes(self.rt().clone()).await
     }
@@ -98,11 +104,13 @@ impl Shard {
             }
             tickets.push(self.queue(part.key, part.records, order.acks).await);
         }
+        let last = tickets.iter().rev().flatten().next();
+        let queued_at = last.map(|ticket: &ProduceTicket| ticket.queued_at);
         QueuedOrder {
-            tickets,
             acks: order.acks,
             timeout: order.timeout,
-            queued_at: self.rt().now(),
+            queued_at: queued_at.unwrap_or_else(|| self.rt().now()),
+            tickets,
         }
     }
 
@@ -113,18 +121,20 @@ impl Shard {
         acks: Acks,
     ) -> Result<ProduceTicket, ProduceFault> {
         let now_ms = self.rt().wall_clock_ms();
-        let partition = self.0.partitions.online(&key).map_err(fault)?;
-        let counters = self.counters();
-        counters.produce_batches.add(1);
-        counters.produce_bytes.add(records.len() as u64);
-        partition
-            .produce(records, acks, now_ms, None)
-            .await
-            .map_err(|error| ProduceFault {
+        let partition = self.0.partitions.online(&key).map_err(|code| {
+            self.counters().produce_errors.add(1);
+            fault(code)
+        })?;
+        self.rt().working_at(key.topic_id.as_u128(), key.index);
+        let produced = partition.produce(records, acks, now_ms, None).await;
+        produced.map_err(|error| {
+            partition.count_refused();
+            ProduceFault {
                 code: error.code,
                 message: error.message,
                 record_errors: error.record_errors,
-            })
+            }
+        })
     }
 }
 

@@ -205,6 +205,9 @@ impl LogShared {
             segment.set_allocated(size);
         }
         file.write_at(buf, position).await?;
+        let counters = &self.storage.0.counters;
+        counters.writes.add(1);
+        counters.write_bytes.add(buf.len() as u64);
         segment.set_allocated(segment.allocated().max(end));
         Ok(())
     }
@@ -221,6 +224,7 @@ impl LogShared {
                 let last = state.segments.len() - 1;
                 state.segments[last].roll(state.producers.clone());
                 state.segments.push(write.segment.clone());
+                self.storage.0.counters.segment_rolls.add(1);
             }
             write.segment.publish(write.extent, &write.index_entries);
             for batch in now {

@@ -207,8 +207,9 @@ impl LogShared {
         if self.state.borrow().flush_fence.is_some() {
             return;
         }
-        if let Err(error) = self.make_durable().await {
-            self.fence_off(error.into());
+        match self.make_durable().await {
+            Ok(()) => self.storage.0.counters.flushes.add(1),
+            Err(error) => self.fence_off(error.into()),
         }
     }
 

@@ -4,6 +4,7 @@
 //! frequent while there are any of either.
 
 use super::nudge::{Nap, Nudged};
+use super::watch::Watch;
 use crate::runtime::local::Event;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -62,6 +63,11 @@ impl Activity {
         self.0.ended.set(true);
         self.0.end.notify_all();
         self.0.nudged.end();
+    }
+
+    /// Has the executor watched for tasks that hold its core.
+    pub(super) fn watch(&self, watch: Watch) {
+        self.0.nudged.watch(watch);
     }
 
     /// What the executor runs so that it can be nudged; ends with [`Activity::end`].

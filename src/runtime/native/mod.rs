@@ -16,12 +16,14 @@ mod buf;
 mod dir;
 mod executor;
 mod file;
+mod limits;
 mod machine;
 mod mesh;
 #[cfg(test)]
 mod mesh_tests;
 mod net;
 mod nudge;
+mod process;
 #[cfg(test)]
 mod process_tests;
 mod rt;
@@ -33,6 +35,7 @@ mod stack_tests;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use buf::{NativeSharedBuf, NativeWriteBuf};
 pub use dir::{NativeDir, NativeDirLock};
@@ -41,12 +44,15 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
+pub use limits::{memlock_limit, nofile_limit, space, ProcessLimit, Space};
 pub use machine::{absolute, ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,
     NativeListener,
 };
+pub use process::{process_figures, ProcessFigures};
 pub use rt::NativeRt;
 pub use service::ServiceManager;
 pub use signals::{signals, Signals};
+pub use watch::StallWatch;

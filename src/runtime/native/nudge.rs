@@ -14,7 +14,10 @@
 //! park. So one thread for the whole process wakes every executor each 10 ms while any
 //! of them has connections or operations, and each 250 ms otherwise (an accept or a
 //! signal can be hit on an idle executor too).
+//!
+//! The same thread looks whether a task holds its core (`watch.rs`).
 
+use super::watch::Watch;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,12 +34,18 @@ struct Target {
     busy: AtomicBool,
     ended: AtomicBool,
     waker: Mutex<Option<Waker>>,
+    watch: OnceLock<Watch>,
 }
 
 /// What an executor runs so that it can be woken: pending until [`Nudged::end`].
 pub(super) struct Nap(Nudged);
 
 impl Nudged {
+    /// Has the executor watched too. Once, before [`Nudged::start`].
+    pub fn watch(&self, watch: Watch) {
+        self.0.watch.set(watch).expect("one watch for an executor");
+    }
+
     /// Registers the calling executor; it must run the nap.
     pub fn start(&self) -> Nap {
         let (targets, thread) = nudger();
@@ -110,7 +119,8 @@ fn run(targets: &Targets) {
             targets.iter().filter_map(Weak::upgrade).collect()
         };
         for target in &alive {
-            if target.busy.load(Ordering::Relaxed) {
+            let is_polling = target.watch.get().is_some_and(Watch::look);
+            if is_polling || target.busy.load(Ordering::Relaxed) {
                 busy_at = Instant::now();
             }
             if let Some(waker) = &*locked(&target.waker) {
@@ -128,7 +138,13 @@ fn run(targets: &Targets) {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Time since the first call.
+pub(super) fn since_start() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Nothing that runs under these locks panics half-way.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

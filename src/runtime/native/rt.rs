@@ -9,7 +9,9 @@
 
 use super::activity::{Activity, Connection, Operation};
 use super::buf::{Home, NativeWriteBuf};
+use super::watch::{Beat, Watch};
 use super::{dir::NativeDir, executor::ExecutorPlan, net};
+use crate::observe::Work;
 use crate::runtime::buf::{WriteBuf, WriteBufSide, BLOCK_BYTES};
 use crate::runtime::local::Event;
 use crate::runtime::{IoError, Mono, Panicked, Queue};
@@ -17,9 +19,9 @@ use futures_lite::FutureExt;
 use glommio::{Latency, Shares, TaskQueueHandle};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{poll_fn, Future};
 use std::net::SocketAddr;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, Location};
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -42,6 +44,8 @@ struct Inner {
     fatal: RefCell<Option<String>>,
     fatal_set: Event,
     at_end: Rc<AtEndList>,
+    /// What this executor does at the moment, for who watches it.
+    beat: Arc<Beat>,
 }
 
 /// What wants to know that its executor ends, while its tasks still run: sockets and
@@ -95,7 +99,14 @@ impl NativeRt {
             fatal: RefCell::new(None),
             fatal_set: Event::new(),
             at_end: Rc::default(),
+            beat: Arc::default(),
         }));
+        if let Some(stalls) = &plan.stalls {
+            rt.0.beat.begin();
+            let (name, beat) = (plan.name.clone(), rt.0.beat.clone());
+            let watch = Watch::new(name, beat, stalls.clone());
+            rt.0.activity.watch(watch);
+        }
         rt.spawn(
             Queue::Background,
             Box::pin(home.reclaim(rt.0.activity.clone())),
@@ -129,14 +140,19 @@ impl NativeRt {
         glommio::timer::sleep(duration).await;
     }
 
+    #[track_caller]
     pub fn spawn(&self, queue: Queue, future: Pin<Box<dyn Future<Output = ()>>>) {
+        let started_at = Location::caller();
         let handle = match queue {
             Queue::Latency => self.0.latency,
             Queue::Background => self.0.background,
         };
         let rt = self.clone();
         let task = async move {
-            if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
+            let mut future = AssertUnwindSafe(future).catch_unwind();
+            let beat = &*rt.0.beat;
+            let polls = poll_fn(|cx| beat.poll(started_at, || Pin::new(&mut future).poll(cx)));
+            if let Err(panic) = polls.await {
                 rt.task_panicked(panic_text(&*panic));
             }
         };
@@ -160,6 +176,14 @@ impl NativeRt {
 
     pub async fn yield_if_needed(&self) {
         glommio::yield_if_needed().await;
+    }
+
+    pub fn working_on(&self, work: &Work) {
+        self.0.beat.working_on(work);
+    }
+
+    pub fn working_at(&self, topic: u128, index: i32) {
+        self.0.beat.working_at(topic, index);
     }
 
     pub fn random_u64(&self) -> u64 {

@@ -1,0 +1,145 @@
+//! The page of metrics in OpenMetrics text, by `prometheus-client`.
+//!
+//! Latencies are classic histograms, with two buckets in each doubling: buckets of several brokers and of any span of time
+//! can be added and then asked for a quantile; a quantile that the broker computes itself covers its whole
+//! life and can be neither added nor averaged.
+//!
+//! What it is not: it knows no shard; who gathers the numbers fills it.
+
+use super::catalog::{Family, Kind, Unit, CATALOG};
+use super::LatencySnapshot;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{text, DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry;
+use std::collections::HashMap;
+use std::fmt;
+
+/// What `/metrics` is sent as.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The samples of one scrape.
+#[derive(Debug, Default)]
+pub struct Page(HashMap<&'static str, Vec<Sample>>);
+
+#[derive(Debug)]
+struct Sample {
+    labels: Vec<(&'static str, String)>,
+    value: Value,
+}
+
+#[derive(Debug)]
+enum Value {
+    Count(u64),
+    Seconds(f64),
+    Gauge(i64),
+    Info,
+    Histogram {
+        sum: f64,
+        count: u64,
+        buckets: Vec<(f64, u64)>,
+    },
+}
+
+impl Page {
+    /// Adds the value of a counter.
+    pub fn count(&mut self, family: &'static Family, labels: &[&str], count: u64) {
+        self.add(family, &[Kind::Counter], labels, Value::Count(count));
+    }
+
+    /// Adds the value of a counter or gauge in seconds.
+    pub fn seconds(&mut self, family: &'static Family, labels: &[&str], seconds: f64) {
+        assert_eq!(family.unit, Some(Unit::Seconds), "{}", family.base);
+        let kinds = [Kind::Counter, Kind::Gauge];
+        self.add(family, &kinds, labels, Value::Seconds(seconds));
+    }
+
+    /// Adds the value of a gauge.
+    pub fn gauge(&mut self, family: &'static Family, labels: &[&str], value: i64) {
+        self.add(family, &[Kind::Gauge], labels, Value::Gauge(value));
+    }
+
+    /// Adds what only labels say.
+    pub fn info(&mut self, family: &'static Family, labels: &[&str]) {
+        self.add(family, &[Kind::Info], labels, Value::Info);
+    }
+
+    /// Adds a histogram.
+    pub fn histogram(
+        &mut self,
+        family: &'static Family,
+        labels: &[&str],
+        latency: &LatencySnapshot,
+    ) {
+        let value = Value::Histogram {
+            sum: latency.sum_seconds(),
+            count: latency.count(),
+            buckets: latency.buckets(),
+        };
+        self.add(family, &[Kind::Histogram], labels, value);
+    }
+
+    fn add(&mut self, family: &'static Family, kinds: &[Kind], labels: &[&str], value: Value) {
+        assert!(kinds.contains(&family.kind), "{}", family.base);
+        assert_eq!(family.labels.len(), labels.len(), "{}", family.base);
+        let values = labels.iter().map(|label| (*label).to_owned());
+        let labels = family.labels.iter().copied().zip(values).collect();
+        let samples = self.0.entry(family.base).or_default();
+        samples.push(Sample { labels, value });
+    }
+
+    /// The page as text. A family without samples is there all the same, so that one
+    /// can see that it exists.
+    pub fn render(self) -> String {
+        let mut registry = registry::Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut out = String::new();
+        text::encode(&mut out, &registry).expect("a string takes what is written to it");
+        out
+    }
+}
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        for family in CATALOG {
+            let unit = family.unit.map(|unit| match unit {
+                Unit::Seconds => registry::Unit::Seconds,
+                Unit::Bytes => registry::Unit::Bytes,
+            });
+            let kind = match family.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+                Kind::Info => MetricType::Info,
+            };
+            let mut metric =
+                encoder.encode_descriptor(family.base, family.help, unit.as_ref(), kind)?;
+            for sample in self.0.get(family.base).into_iter().flatten() {
+                if let Value::Info = sample.value {
+                    metric.encode_info(&sample.labels)?;
+                    continue;
+                }
+                let mut metric = metric.encode_family(&sample.labels)?;
+                match &sample.value {
+                    Value::Info => unreachable!("it is written above"),
+                    Value::Count(count) => metric.encode_counter(count, None::<&NoExemplar>)?,
+                    Value::Seconds(seconds) if family.kind == Kind::Gauge => {
+                        metric.encode_gauge(seconds)?;
+                    }
+                    Value::Seconds(seconds) => {
+                        metric.encode_counter(seconds, None::<&NoExemplar>)?;
+                    }
+                    Value::Gauge(value) => metric.encode_gauge(value)?,
+                    Value::Histogram {
+                        sum,
+                        count,
+                        buckets,
+                    } => metric.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+type NoExemplar = prometheus_client::metrics::exemplar::Exemplar<NoLabelSet, f64>;
