@@ -5,7 +5,6 @@
 //! production (`broker.rs` starts the executors) and in the simulator (its tests).
 
 use super::acceptor::Acceptor;
-use super::admission::Limits;
 use super::registry::{Host, Registry};
 use super::service::Service;
 use crate::config::{BrokerConfig, HostPort};
@@ -230,12 +229,7 @@ async fn load_and_serve(
         control: control.clone(),
         listener: listener.clone(),
         shards,
-        limits: Limits {
-            open_max: plan.config.max_connections as usize,
-            per_address_max: plan.config.max_connections_per_ip as usize,
-            overrides: plan.connection_overrides,
-        },
-        rate_max: plan.config.max_connection_creation_rate,
+        overrides: plan.connection_overrides,
     };
     rt.spawn(Queue::Latency, async move { acceptor.run().await });
     let (online, offline) = (ready.loaded.online, ready.loaded.offline.len());

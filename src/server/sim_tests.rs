@@ -7,6 +7,7 @@
 //! once; each partition is served whatever the number of shards. Each
 //! run ends with a clean stop and a start that finds the marker.
 
+mod groups;
 mod idempotent;
 mod log_starts;
 mod settings;
@@ -240,6 +241,8 @@ impl Story {
             log_segment_bytes: 4_000,
             log_flush_offset_checkpoint_interval_ms: 500,
             replica_high_watermark_checkpoint_interval_ms: 300,
+            offsets_topic_num_partitions: 5,
+            offsets_topic_segment_bytes: 16 << 10,
             ..BrokerConfig::default()
         };
         let plan = ControlPlan {

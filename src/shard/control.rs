@@ -7,7 +7,7 @@
 use super::messages::{
     CheckpointLine, LoadOrder, LoadSummary, PartitionKey, QuorumState, Reply, Request,
 };
-use super::{Incoming, Seat};
+use super::{configs_in_force, Incoming, Seat};
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
@@ -61,6 +61,10 @@ struct Inner {
     controller: Controller,
     data_dir: DataDir,
     start: StartKind,
+    /// What the broker started with.
+    started: Arc<BrokerConfig>,
+    /// The same under what was changed while it runs.
+    config: RefCell<Arc<BrokerConfig>>,
     mesh: RefCell<Option<Mesh<Request, Reply>>>,
     /// Changes reach the shards one after the other.
     change: Budget,
@@ -110,6 +114,7 @@ impl Control {
         )
         .await?;
         let lines = lines_of(&image, &data_dir);
+        let in_force = configs_in_force(config, &image);
         Ok(Control(Rc::new(Inner {
             rt: rt.clone(),
             shards: options.shards,
@@ -119,6 +124,8 @@ impl Control {
             controller,
             data_dir,
             start,
+            started: config.clone(),
+            config: RefCell::new(in_force.map_or_else(|| config.clone(), Arc::new)),
             mesh: RefCell::new(None),
             change: Budget::new(1),
             lines: RefCell::new(lines),
@@ -143,6 +150,11 @@ impl Control {
     /// The cluster's id.
     pub fn cluster_id(&self) -> Uuid {
         self.0.data_dir.meta().cluster_id
+    }
+
+    /// The broker's settings as they are in force now.
+    pub fn config(&self) -> Arc<BrokerConfig> {
+        self.0.config.borrow().clone()
     }
 
     /// Takes the last seat of the mesh and starts to answer.
@@ -415,6 +427,7 @@ impl Control {
     /// before anybody can create a topic of that name.
     async fn carry(&self, delta: Option<Delta>) {
         let Some(delta) = delta else { return };
+        self.adopt_configs(&delta);
         let requests = (0..self.0.shards)
             .map(|_| Request::Apply(delta.clone()))
             .collect();
@@ -442,6 +455,16 @@ impl Control {
         self.all_dirty();
         if let Err(error) = self.write_all().await {
             self.fail(error.to_string());
+        }
+    }
+
+    fn adopt_configs(&self, delta: &Delta) {
+        let mut changes = delta.changes.iter();
+        if changes.any(|change| matches!(change, Change::BrokerConfigsChanged { .. })) {
+            let image = self.0.controller.image();
+            if let Some(config) = configs_in_force(&self.0.started, &image) {
+                *self.0.config.borrow_mut() = Arc::new(config);
+            }
         }
     }
 

@@ -132,6 +132,7 @@ impl Shard {
     /// Opens the partitions of the image that this shard owns.
     pub(super) async fn load(&self, order: LoadOrder) -> LoadSummary {
         *self.0.partitions.data_dir.borrow_mut() = Some(order.data_dir);
+        self.adopt_configs(&order.image);
         let lines: HashMap<PartitionKey, &CheckpointLine> = order
             .checkpoints
             .iter()
@@ -205,6 +206,14 @@ impl Shard {
                         self.configure_owned(topic);
                     }
                 }
+                Change::BrokerConfigsChanged { .. } => {
+                    self.adopt_configs(&next);
+                    // Whatever a topic does not set itself may have changed.
+                    for topic in next.topics() {
+                        self.configure_owned(topic);
+                        self.rt().yield_if_needed().await;
+                    }
+                }
                 Change::TopicDeleted { id, .. } => {
                     // Route no new work to it before its partitions go.
                     *self.0.image.borrow_mut() = Some(next.clone());
@@ -261,8 +270,8 @@ impl Shard {
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
         match &*topic.name {
-            OFFSETS_TOPIC_NAME => TopicConfig::resolve_internal(self.config(), overrides),
-            _ => TopicConfig::resolve(self.config(), overrides),
+            OFFSETS_TOPIC_NAME => TopicConfig::resolve_internal(&self.config(), overrides),
+            _ => TopicConfig::resolve(&self.config(), overrides),
         }
     }
 

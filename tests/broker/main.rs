@@ -5,7 +5,9 @@ mod broker;
 #[path = "../harness/files.rs"]
 mod files;
 
+mod admin;
 mod bad_input;
+mod broker_settings;
 mod client;
 mod connections;
 mod describe;

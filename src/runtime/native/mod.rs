@@ -43,7 +43,9 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
-pub use machine::{absolute, ram_bytes, resolve};
+pub use machine::{
+    absolute, memlock_limit, nofile_limit, ram_bytes, resolve, space, ProcessLimit, Space,
+};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,
