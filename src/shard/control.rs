@@ -11,6 +11,7 @@ use super::{configs_in_force, Incoming, Seat};
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
+use crate::observe::Counters;
 use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
@@ -79,6 +80,7 @@ struct Inner {
     writing: Budget,
     failed: Event,
     failure: RefCell<Option<String>>,
+    counters: Counters,
 }
 
 impl Control {
@@ -139,6 +141,7 @@ impl Control {
             writing: Budget::new(1),
             failed: Event::new(),
             failure: RefCell::new(None),
+            counters: Counters::default(),
         })))
     }
 
@@ -150,6 +153,26 @@ impl Control {
     /// The cluster's id.
     pub fn cluster_id(&self) -> Uuid {
         self.0.data_dir.meta().cluster_id
+    }
+
+    /// What the control executor counts: refused connections.
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// The cluster's image.
+    pub fn image(&self) -> Image {
+        self.0.controller.image()
+    }
+
+    /// Why the data directory is offline, if it is.
+    pub fn failure(&self) -> Option<String> {
+        self.0.failure.borrow().clone()
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.0.shards
     }
 
     /// The broker's settings as they are in force now.
@@ -280,7 +303,7 @@ impl Control {
         self.mesh().close();
     }
 
-    fn mesh(&self) -> Mesh<Request, Reply> {
+    pub(super) fn mesh(&self) -> Mesh<Request, Reply> {
         self.0
             .mesh
             .borrow()
@@ -289,7 +312,7 @@ impl Control {
     }
 
     /// Sends one request to each shard and waits for all replies.
-    async fn call_each(&self, requests: Vec<Request>) -> Result<Vec<Reply>, MeshError> {
+    pub(super) async fn call_each(&self, requests: Vec<Request>) -> Result<Vec<Reply>, MeshError> {
         let mesh = self.mesh();
         let mut calls: Vec<_> = requests
             .into_iter()
@@ -405,9 +428,9 @@ impl Control {
             | Request::GroupAnswered { .. }
             | Request::GroupGone { .. }
             | Request::ListGroups
-            | Request::CommittedOffsets(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
+            | Request::Metrics(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),
         }
     }
