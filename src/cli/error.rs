@@ -107,9 +107,8 @@ impl CliError {
     }
 }
 
-/// Exit code for what went wrong.
 const FAILURE: u8 = 1;
-/// Exit code for a command line that cannot be used, as clap's.
+/// A command line that cannot be used; clap's, too.
 const USAGE: u8 = 2;
 /// A setting cannot be used (sysexits.h): a service manager need not try again.
 const EX_CONFIG: u8 = 78;

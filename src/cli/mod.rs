@@ -1,9 +1,9 @@
 //! The command line: `serve`, the tools for files, and those for a broker that runs.
 //!
 //! Each family of commands is a file or a folder. An error is one sentence on standard error and exit code 1, or 78
-//! (EX_CONFIG) where a start again changes nothing because a setting cannot be used; a command line that cannot be
-//! read, or asks for what cannot be, is exit code 2. Output that another program reads goes to
-//! standard output: tables for people, with `--json` JSON. What tells of progress goes to standard error.
+//! (EX_CONFIG) where a start again changes nothing because a setting cannot be used; a command line that cannot be read,
+//! or asks for what cannot be, is exit code 2. Output that another program reads goes to standard output: tables for
+//! people, with `--json` JSON. What tells of progress goes to standard error.
 //!
 //! What it is not: no command does anything that a library user could not do; they parse, call and print.
 
@@ -13,6 +13,7 @@ mod doctor;
 mod error;
 mod group;
 mod log;
+mod metrics;
 mod outcome;
 mod place;
 mod produce;
@@ -62,6 +63,9 @@ enum Command {
     Group(group::GroupCommand),
     /// Print the records of topics.
     Consume(consume::ConsumeArgs),
+    /// What is measured.
+    #[command(subcommand)]
+    Metrics(metrics::MetricsCommand),
 }
 
 /// Runs the command of the process's arguments.
@@ -71,6 +75,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Log(command) => log::run(&command),
         Command::Config(command) => config::run(command),
+        Command::Metrics(command) => metrics::run(&command),
         Command::Doctor(args) => doctor::run(args),
         Command::Topic(command) => topic::run(command),
         Command::Group(command) => group::run(command),

@@ -78,6 +78,11 @@ pub(super) fn list(numbers: &[i32]) -> String {
     texts.join(",")
 }
 
+/// `1 record`, `2 records`.
+pub(super) fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// Prints one JSON document.
 pub(super) fn print_json(value: &Value) -> Result<(), CliError> {
     print(&format!("{value:#}\n"))

@@ -156,6 +156,16 @@ impl Deadlines {
         }
     }
 
+    #[cfg(test)]
+    pub fn has(&self, group: &Str, at: Mono) -> bool {
+        self.0.contains(&(at, group.clone()))
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -72,6 +72,7 @@ impl Acceptor {
                     });
                 }
                 Err(refusal) => {
+                    self.control.counters().connections_refused.add(1);
                     let is_news = !(is_full && was_full);
                     if is_news && log_limit.allows(self.rt.now()) {
                         tracing::warn!(%peer, "connection refused: {refusal}");

@@ -15,6 +15,7 @@ mod settings;
 use super::run::{self, ControlPlan, ServeError};
 use crate::client::{BrokerConnection, ClientError, ConnectionOptions};
 use crate::config::{BrokerConfig, HostPort};
+use crate::observe::Stalls;
 use crate::protocol::batch::{BatchBuilder, Batches};
 use crate::protocol::messages::*;
 use crate::protocol::{ErrorCode, Records, Str};
@@ -250,6 +251,8 @@ impl Story {
             addr,
             cpus: vec![None; shards],
             sizes: SIZES,
+            admin_addr: None,
+            stalls: Stalls::new(|_| None),
             connection_overrides: Vec::new(),
             manager: ServiceManager::default(),
         };

@@ -11,6 +11,7 @@ use super::{configs_in_force, Incoming, Seat};
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
+use crate::observe::Counters;
 use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
@@ -79,6 +80,7 @@ struct Inner {
     writing: Budget,
     failed: Event,
     failure: RefCell<Option<String>>,
+    counters: Counters,
 }
 
 impl Control {
@@ -139,6 +141,7 @@ impl Control {
             writing: Budget::new(1),
             failed: Event::new(),
             failure: RefCell::new(None),
+            counters: Counters::default(),
         })))
     }
 
@@ -155,6 +158,26 @@ impl Control {
     /// The broker's settings as they are in force now.
     pub fn config(&self) -> Arc<BrokerConfig> {
         self.0.config.borrow().clone()
+    }
+
+    /// What the control executor counts: refused connections.
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// The cluster's image.
+    pub fn image(&self) -> Image {
+        self.0.controller.image()
+    }
+
+    /// Why the data directory is offline, if it is.
+    pub fn failure(&self) -> Option<String> {
+        self.0.failure.borrow().clone()
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.0.shards
     }
 
     /// Takes the last seat of the mesh and starts to answer.
@@ -205,12 +228,6 @@ impl Control {
             }
         }
         Ok(all)
-    }
-
-    /// Resolves when every shard has answered. May be dropped.
-    pub async fn ping(&self) -> Result<(), MeshError> {
-        let pings = (0..self.0.shards).map(|_| Request::Ping).collect();
-        self.call_each(pings).await.map(|_| ())
     }
 
     /// Hands a connection to a shard.
@@ -280,7 +297,7 @@ impl Control {
         self.mesh().close();
     }
 
-    fn mesh(&self) -> Mesh<Request, Reply> {
+    pub(super) fn mesh(&self) -> Mesh<Request, Reply> {
         self.0
             .mesh
             .borrow()
@@ -289,7 +306,7 @@ impl Control {
     }
 
     /// Sends one request to each shard and waits for all replies.
-    async fn call_each(&self, requests: Vec<Request>) -> Result<Vec<Reply>, MeshError> {
+    pub(super) async fn call_each(&self, requests: Vec<Request>) -> Result<Vec<Reply>, MeshError> {
         let mesh = self.mesh();
         let mut calls: Vec<_> = requests
             .into_iter()
@@ -393,7 +410,6 @@ impl Control {
             | Request::Drain
             | Request::Close
             | Request::Leave
-            | Request::Ping
             | Request::Produce(_)
             | Request::Fetch(_)
             | Request::ListOffsets(_)
@@ -408,6 +424,8 @@ impl Control {
             | Request::CommittedOffsets(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
+            | Request::Ping
+            | Request::Metrics(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),
         }
     }

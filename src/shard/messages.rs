@@ -1,6 +1,7 @@
 //! What travels between executors: one request type and one reply type for the
 //! whole mesh. Everything in them is owned and `Send`; record bytes are refcounted.
 
+use super::metrics::{MetricsOrder, ShardMetrics};
 use super::Incoming;
 use crate::controller::{
     ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
@@ -41,8 +42,6 @@ pub enum Request {
     Close,
     /// Control to shard: the executor may end.
     Leave,
-    /// Control to shard: answer, to show that the executor runs.
-    Ping,
     /// Shard to owner.
     Produce(ProduceOrder),
     /// Shard to owner.
@@ -110,6 +109,10 @@ pub enum Request {
     LogSizes(Vec<PartitionKey>),
     /// Shard to control: how far the metadata log is.
     DescribeQuorum,
+    /// Control to shard: is it there?
+    Ping,
+    /// Control to shard: its figures.
+    Metrics(MetricsOrder),
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
     /// Shard to control: a new log start, which holds once it is on the disk. Answered then.
@@ -161,6 +164,10 @@ pub enum Reply {
     Quorum(QuorumState),
     /// The answer to [`Request::Close`].
     Closed(CloseSummary),
+    /// The answer to [`Request::Ping`].
+    Pong(Pong),
+    /// The answer to [`Request::Metrics`].
+    Metrics(Box<ShardMetrics>),
     /// The receiver is not in a state to do this (it is loading or has closed).
     Busy,
 }
@@ -178,6 +185,15 @@ pub struct QuorumState {
     pub directory_id: Uuid,
     /// When it was so, milliseconds since the Unix epoch.
     pub now_ms: i64,
+}
+
+/// How far a shard is with its load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pong {
+    /// Partitions that it has loaded since the start, those included that are offline.
+    pub loaded: usize,
+    /// Partitions that it is to load; 0 until it was told.
+    pub to_load: usize,
 }
 
 /// What a shard loads at start.

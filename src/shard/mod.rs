@@ -22,6 +22,7 @@ mod incoming;
 mod log_sizes;
 mod memory;
 mod messages;
+mod metrics;
 mod offsets;
 mod owners;
 mod partitions;
@@ -30,6 +31,7 @@ mod produce;
 mod produce_tests;
 mod producers;
 mod retention;
+mod scrape;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -40,8 +42,12 @@ pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
     CheckpointLine, CloseSummary, CommittedRow, DeleteRecordsPart, EpochEndPart, FetchPart,
-    ListOffsetsPart, LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, QuorumState,
-    Reply, Request,
+    ListOffsetsPart, LoadSummary, PartitionKey, Pong, ProduceFault, ProducePart, Produced,
+    QuorumState, Reply, Request,
+};
+pub use metrics::{
+    CommittedFigures, GroupFigures, MetricsOrder, PartitionFigures, PartitionStates, ShardMetrics,
+    TopicFigures,
 };
 
 use crate::config::BrokerConfig;

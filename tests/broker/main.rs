@@ -6,6 +6,7 @@ mod broker;
 mod files;
 
 mod admin;
+mod admin_http;
 mod bad_input;
 mod broker_settings;
 mod client;
@@ -20,7 +21,9 @@ mod groups_offsets;
 mod idempotence;
 mod lifecycle;
 mod many_partitions;
+mod metrics;
 mod offsets;
+mod open_metrics;
 mod raw;
 mod recovery;
 mod retention;

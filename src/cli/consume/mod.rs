@@ -19,6 +19,7 @@ use futures_lite::FutureExt;
 use super::place::Place;
 use super::progress::Progress;
 use super::remote::{merged, partitions, topic_partitions, RemoteArgs};
+use super::render::count;
 use super::CliError;
 use crate::client::{Cluster, GroupClient, Membership, PartitionKey};
 use crate::protocol::batch::RecordIter;
@@ -436,10 +437,14 @@ impl Consuming {
             let committed = match (&self.reader, self.committed.len()) {
                 (Reader::Alone, _) => String::new(),
                 (_, 0) => ", nothing to commit".to_owned(),
-                (_, partitions) => format!(", offsets of {partitions} partitions committed"),
+                (_, partitions) => {
+                    let partitions = count(partitions as u64, "partition", "partitions");
+                    format!(", offsets of {partitions} committed")
+                }
             };
-            let (printed, partitions) = (self.printed, self.touched.len());
-            eprintln!("consumed {printed} records from {partitions} partitions{committed}");
+            let records = count(self.printed, "record", "records");
+            let partitions = count(self.touched.len() as u64, "partition", "partitions");
+            eprintln!("consumed {records} from {partitions}{committed}");
         }
         ended
     }

@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 use super::described;
 use crate::cli::place::Place;
 use crate::cli::remote::{merged, offsets, partitions, topic_partitions, RemoteArgs};
-use crate::cli::render::{print, print_json, Table};
+use crate::cli::render::{count, print, print_json, Table};
 use crate::cli::CliError;
 use crate::client::{
     Cluster, CommittedOffset, GroupClient, Membership, OffsetQuery, PartitionKey, EARLIEST, LATEST,
@@ -67,10 +67,10 @@ pub(super) async fn reset(rt: &Rt, cluster: &Cluster, args: &ResetArgs) -> Resul
     if let Some(described) = described(&group).await? {
         if !described.members.is_empty() || described.group_state != "Empty" {
             return Err(CliError::Found(format!(
-                "group {} is active ({}, {} members): stop its consumers, then reset its offsets",
+                "group {} is active ({}, {}): stop its consumers, then reset its offsets",
                 args.group,
                 described.group_state,
-                described.members.len()
+                count(described.members.len() as u64, "member", "members")
             )));
         }
     }

@@ -18,7 +18,7 @@ use serde_json::{json, Value};
 
 use super::progress::Progress;
 use super::remote::{pair, RemoteArgs};
-use super::render::print_json;
+use super::render::{count, print_json};
 use super::CliError;
 use crate::client::{ClientError, Cluster};
 use crate::protocol::batch::Compression;
@@ -363,24 +363,16 @@ impl Producing {
         if self.args.remote.json {
             print_json(&tally.json(&self.args.topic))?;
         } else if !self.args.quiet {
-            let to = if tally.partitions.len() == 1 {
-                "partition"
-            } else {
-                "partitions"
-            };
-            eprintln!(
-                "produced {} records ({} bytes) to {} {to} of {}",
-                tally.records,
-                tally.bytes,
-                tally.partitions.len(),
-                self.args.topic
-            );
+            let records = count(tally.records, "record", "records");
+            let partitions = count(tally.partitions.len() as u64, "partition", "partitions");
+            let (bytes, topic) = (tally.bytes, &self.args.topic);
+            eprintln!("produced {records} ({bytes} bytes) to {partitions} of {topic}");
         }
         match tally.failures {
             0 => Ok(()),
             failures => Err(CliError::Found(format!(
-                "{failures} of {} records were not produced",
-                failures + tally.records
+                "{failures} of {} could not be produced",
+                count(failures + tally.records, "record", "records")
             ))),
         }
     }

@@ -324,6 +324,8 @@ fn start_error(plan: &ExecutorPlan, error: &GlommioError<()>) -> StartError {
             StartError::IoUringRefused { name, detail }
         }
         (Some(libc::ENOMEM), _) => StartError::LockedMemory { name, detail },
+        // glommio's own check reaches us as text.
+        _ if detail.contains("MemLockLimit") => StartError::LockedMemory { name, detail },
         (Some(libc::EMFILE | libc::ENFILE), _) => StartError::TooManyFiles { name, detail },
         (Some(libc::EINVAL), Some(cpu)) => StartError::Cpu {
             name,
@@ -430,5 +432,8 @@ mod tests {
         let low = start_error(&plan, &GlommioError::ReactorError(low)).to_string();
         assert!(low.contains("LimitMEMLOCK="), "{low}");
         assert!(low.contains("65536"), "{low}");
+        let low = std::io::Error::other("MemLockLimit(65536/524288)");
+        let low = start_error(&plan, &GlommioError::IoError(low)).to_string();
+        assert!(low.contains("LimitMEMLOCK="), "{low}");
     }
 }

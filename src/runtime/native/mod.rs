@@ -16,6 +16,7 @@ mod buf;
 mod dir;
 mod executor;
 mod file;
+mod limits;
 mod machine;
 mod mesh;
 #[cfg(test)]
@@ -43,9 +44,8 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
-pub use machine::{
-    absolute, memlock_limit, nofile_limit, ram_bytes, resolve, space, ProcessLimit, Space,
-};
+pub use limits::{memlock_limit, nofile_limit, space, ProcessLimit, Space};
+pub use machine::{absolute, ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,
