@@ -7,6 +7,7 @@
 //! once; each partition is served whatever the number of shards. Each
 //! run ends with a clean stop and a start that finds the marker.
 
+mod group_members;
 mod groups;
 mod idempotent;
 mod log_starts;
