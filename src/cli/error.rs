@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
+use crate::client::ClientError;
 use crate::config::ConfigError;
 use crate::observe::LogError;
 use crate::runtime::native::StartError;
@@ -51,19 +51,50 @@ pub enum CliError {
     /// Standard output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
+    /// The command line asks for what cannot be. Exit code 2, as for one that cannot be read.
+    #[error("{0}")]
+    Usage(String),
+    /// A broker was not reached, or did not do what was asked.
+    #[error("{error}{}", advice(error))]
+    Client {
+        /// Why.
+        error: ClientError,
+    },
     /// A command found something wrong, and has already said what.
     #[error("{0}")]
     Found(String),
 }
 
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> CliError {
+        CliError::Client { error }
+    }
+}
+
+/// What a person may change about it.
+fn advice(error: &ClientError) -> &'static str {
+    match error {
+        ClientError::Unreachable { .. } => {
+            "; start a broker there, or name another with --broker HOST:PORT or HIGHWATER_BROKER"
+        }
+        ClientError::NotABroker { .. } => {
+            "; name a plaintext listener of a Kafka broker with --broker HOST:PORT"
+        }
+        ClientError::UnsupportedVersion { .. } => "; this command needs a broker that does",
+        ClientError::TimedOut { .. } => "; give it longer with --timeout SECONDS",
+        _ => "",
+    }
+}
+
 impl CliError {
     /// What the process ends with.
-    pub(super) fn exit_code(&self) -> ExitCode {
+    pub(super) fn exit_code(&self) -> u8 {
         match self {
             CliError::Config(_)
             | CliError::Variable(_)
-            | CliError::Serve(ServeError::Advertise(_)) => ExitCode::from(EX_CONFIG),
-            _ => ExitCode::FAILURE,
+            | CliError::Serve(ServeError::Advertise(_)) => EX_CONFIG,
+            CliError::Usage(_) => USAGE,
+            _ => FAILURE,
         }
     }
 
@@ -76,5 +107,8 @@ impl CliError {
     }
 }
 
+const FAILURE: u8 = 1;
+/// A command line that cannot be used; clap's, too.
+const USAGE: u8 = 2;
 /// A setting cannot be used (sysexits.h): a service manager need not try again.
 const EX_CONFIG: u8 = 78;

@@ -4,11 +4,11 @@ use super::ClientError;
 use crate::protocol::codec::Versioned;
 use crate::protocol::messages::*;
 use crate::protocol::{
-    frame_length, request_frame, ApiKey, DecodeError, ErrorCode, Message, Reader, ResponseHeader,
-    Str,
+    frame_length, request_frame, ApiKey, DecodeError, ErrorCode, FrameError, Message, Reader,
+    ResponseHeader, Str,
 };
 use crate::runtime::local::{channel, oneshot, OneshotReceiver, OneshotSender, Receiver, Sender};
-use crate::runtime::{ConnCloser, ConnReader, ConnWriter, Queue, Rt};
+use crate::runtime::{Conn, ConnCloser, ConnReader, ConnWriter, Queue, Rt};
 use bytes::{Bytes, BytesMut};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -59,6 +59,18 @@ calls! {
     DescribeGroupsRequest => DescribeGroupsResponse,
     ListGroupsRequest => ListGroupsResponse,
     DeleteGroupsRequest => DeleteGroupsResponse,
+    DescribeAclsRequest => DescribeAclsResponse,
+    CreateAclsRequest => CreateAclsResponse,
+    DeleteAclsRequest => DeleteAclsResponse,
+    AlterReplicaLogDirsRequest => AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest => DescribeLogDirsResponse,
+    ElectLeadersRequest => ElectLeadersResponse,
+    AlterPartitionReassignmentsRequest => AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest => ListPartitionReassignmentsResponse,
+    DescribeClientQuotasRequest => DescribeClientQuotasResponse,
+    DescribeUserScramCredentialsRequest => DescribeUserScramCredentialsResponse,
+    DescribeQuorumRequest => DescribeQuorumResponse,
+    ListConfigResourcesRequest => ListConfigResourcesResponse,
 }
 
 /// How a connection behaves.
@@ -66,6 +78,8 @@ calls! {
 pub struct ConnectionOptions {
     /// What the client calls itself (`client.id`).
     pub client_id: String,
+    /// How long connecting may take (`socket.connection.setup.timeout.ms`), and then the first answer.
+    pub connect_timeout: Duration,
     /// How long an answer may take (`request.timeout.ms`).
     pub request_timeout: Duration,
     /// Requests that may be unanswered at once.
@@ -78,6 +92,7 @@ impl Default for ConnectionOptions {
     fn default() -> Self {
         ConnectionOptions {
             client_id: "highwater".to_string(),
+            connect_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(30),
             in_flight_max: 1024,
             response_bytes_max: 256 << 20,
@@ -125,7 +140,7 @@ impl BrokerConnection {
         peer: SocketAddr,
         options: ConnectionOptions,
     ) -> Result<BrokerConnection, ClientError> {
-        let conn = rt.connect(peer).await?;
+        let conn = Self::dial(rt, peer, options.connect_timeout).await?;
         let closer = conn.closer();
         let (reader, writer) = conn.split();
         let (frames, to_send) = channel(options.in_flight_max.max(1));
@@ -157,13 +172,47 @@ impl BrokerConnection {
             next_correlation: Cell::new(0),
             versions: RefCell::new(HashMap::new()),
         }));
-        connection.negotiate().await?;
-        Ok(connection)
+        let limit = connection.0.options.connect_timeout;
+        let detail = match rt.timeout(limit, connection.negotiate()).await {
+            Ok(Ok(())) => return Ok(connection),
+            // What listens there took a frame of ours and made nothing of it.
+            Ok(Err(ClientError::Closed { .. } | ClientError::Io(_))) => {
+                "it closed the connection when asked which APIs it offers".to_owned()
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                let limit_ms = limit.as_millis();
+                format!("it did not say within {limit_ms} ms which APIs it offers")
+            }
+        };
+        Err(ClientError::NotABroker {
+            peer: peer.to_string(),
+            detail,
+        })
+    }
+
+    async fn dial(rt: &Rt, peer: SocketAddr, limit: Duration) -> Result<Conn, ClientError> {
+        let unreachable = |detail| ClientError::Unreachable {
+            peer: peer.to_string(),
+            detail,
+        };
+        match rt.timeout(limit, rt.connect(peer)).await {
+            Ok(connected) => connected.map_err(|error| unreachable(error.detail)),
+            Err(_) => Err(unreachable(format!(
+                "no answer within {} ms",
+                limit.as_millis()
+            ))),
+        }
     }
 
     /// The broker's address.
     pub fn peer(&self) -> SocketAddr {
         self.0.peer
+    }
+
+    /// False once it has failed or was closed: every further call fails.
+    pub fn is_open(&self) -> bool {
+        self.0.shared.failure.borrow().is_none()
     }
 
     /// The highest version of an API that both sides know.
@@ -303,11 +352,13 @@ impl BrokerConnection {
             Ok(None) => Err(self.failure()),
             Err(_) => {
                 // Its answer may still come, and would be taken for another's.
-                self.0.closer.close();
-                Err(ClientError::TimedOut {
+                let error = ClientError::TimedOut {
                     peer: self.0.peer.to_string(),
                     timeout_ms: timeout.as_millis() as u64,
-                })
+                };
+                self.0.shared.fail(error.clone());
+                self.0.closer.close();
+                Err(error)
             }
         }
     }
@@ -409,7 +460,12 @@ async fn read_frame(
     fill(reader, &mut prefix, peer).await?;
     let length = frame_length(prefix, bytes_max).map_err(|error| ClientError::NotABroker {
         peer: peer.to_string(),
-        detail: error.to_string(),
+        detail: match error {
+            FrameError::Negative(length) => format!("it announces an answer of {length} bytes"),
+            FrameError::TooLarge { length, max } => {
+                format!("it announces an answer of {length} bytes, and we read at most {max}")
+            }
+        },
     })?;
     let mut frame = BytesMut::zeroed(length);
     fill(reader, &mut frame, peer).await?;

@@ -1,6 +1,6 @@
 //! What can go wrong between a client and a broker.
 
-use crate::protocol::{ApiKey, DecodeError, EncodeError};
+use crate::protocol::{ApiKey, DecodeError, EncodeError, ErrorCode};
 use crate::runtime::IoError;
 use std::ops::RangeInclusive;
 
@@ -11,6 +11,14 @@ pub enum ClientError {
     /// The socket failed.
     #[error("{0}")]
     Io(#[from] IoError),
+    /// Nothing listens there, or nothing answers.
+    #[error("cannot connect to {peer}: {detail}")]
+    Unreachable {
+        /// The broker's address.
+        peer: String,
+        /// Why, in the system's words.
+        detail: String,
+    },
     /// The broker closed the connection before it answered.
     #[error("{peer} closed the connection")]
     Closed {
@@ -37,7 +45,7 @@ pub enum ClientError {
     #[error("{0}")]
     Encode(#[from] EncodeError),
     /// The broker and we share no version of this API.
-    #[error("{peer} serves {api:?} in versions {theirs:?}, we in {ours:?}: no version is shared")]
+    #[error("{peer} {}", unshared(*api, ours, theirs.as_ref()))]
     UnsupportedVersion {
         /// The broker's address.
         peer: String,
@@ -56,4 +64,86 @@ pub enum ClientError {
         /// What it did.
         detail: String,
     },
+    /// The broker answered with an error code.
+    #[error("cannot {doing}: {}", refusal(*code, message.as_deref()))]
+    Refused {
+        /// What was asked, as "create topic x".
+        doing: String,
+        /// The error code, which we may not know.
+        code: i16,
+        /// The broker's words, where it gave some.
+        message: Option<String>,
+    },
+}
+
+impl ClientError {
+    /// The error that an answer carries, if it carries one.
+    pub fn check(
+        code: i16,
+        message: Option<&str>,
+        doing: impl FnOnce() -> String,
+    ) -> Result<(), ClientError> {
+        if code == ErrorCode::None.code() {
+            return Ok(());
+        }
+        Err(ClientError::Refused {
+            doing: doing(),
+            code,
+            message: message.filter(|words| !words.is_empty()).map(str::to_owned),
+        })
+    }
+
+    /// The error code of an answer, if this is one.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            ClientError::Refused { code, .. } => ErrorCode::from_code(*code),
+            _ => None,
+        }
+    }
+
+    /// Whether the same request may succeed later: on a new connection, or by another leader.
+    pub fn is_retriable(&self) -> bool {
+        match self {
+            ClientError::Io(_)
+            | ClientError::Unreachable { .. }
+            | ClientError::Closed { .. }
+            | ClientError::TimedOut { .. } => true,
+            ClientError::Refused { .. } => self.code().is_some_and(ErrorCode::is_retriable),
+            ClientError::Decode { .. }
+            | ClientError::Encode(_)
+            | ClientError::UnsupportedVersion { .. }
+            | ClientError::NotABroker { .. } => false,
+        }
+    }
+}
+
+/// A code and the broker's words, without the stop that a sentence inside another must not have.
+fn refusal(code: i16, message: Option<&str>) -> String {
+    let known = ErrorCode::from_code(code);
+    let name = known.map_or("error", ErrorCode::name);
+    let words = message.filter(|words| !words.is_empty());
+    let words = words
+        .or(known.map(ErrorCode::message))
+        .unwrap_or("a code that is not known");
+    format!(
+        "{name} ({code}): {}",
+        words.trim_end().trim_end_matches('.')
+    )
+}
+
+fn unshared(
+    api: ApiKey,
+    ours: &RangeInclusive<i16>,
+    theirs: Option<&RangeInclusive<i16>>,
+) -> String {
+    match theirs {
+        None => format!("does not offer {api:?}"),
+        Some(theirs) => format!(
+            "offers {api:?} in versions {} to {} and we know {} to {}: no version is shared",
+            theirs.start(),
+            theirs.end(),
+            ours.start(),
+            ours.end()
+        ),
+    }
 }

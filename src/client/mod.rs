@@ -5,10 +5,22 @@
 //! that order, as the protocol promises; any answer that breaks the order ends the
 //! connection. What is in flight is bounded.
 //!
-//! What it is not: it does not look for leaders, retry, batch or group.
+//! [`Cluster`] is several of them: it knows which broker leads what, and looks again when told to. [`GroupClient`] finds
+//! a group's coordinator.
+//!
+//! What it is not: it batches nothing, and but for a coordinator that moves it does not retry.
 
+mod cluster;
 mod connection;
+mod consumer_protocol;
 mod error;
+mod groups;
 
+pub use cluster::{Cluster, ListedOffset, OffsetQuery, PartitionKey, EARLIEST, LATEST};
 pub use connection::{BrokerConnection, Call, ConnectionOptions};
+pub use consumer_protocol::{
+    assign_ranges, ConsumerAssignment, ConsumerSubscription, ConsumerTopicPartitions,
+    CONSUMER_PROTOCOL,
+};
 pub use error::ClientError;
+pub use groups::{CommittedOffset, GroupClient, Membership};

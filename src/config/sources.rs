@@ -141,7 +141,7 @@ pub fn environment_name(setting: &str) -> String {
 const PREFIX: &str = "HIGHWATER_";
 
 /// Variables that other parts read.
-const NOT_SETTINGS: &[&str] = &["HIGHWATER_LOG", "HIGHWATER_BIN"];
+const NOT_SETTINGS: &[&str] = &["HIGHWATER_LOG", "HIGHWATER_BIN", "HIGHWATER_BROKER"];
 
 /// Checks a name and its value. `Ok(None)`: one of Kafka's broker settings that is not built, at a value that changes
 /// nothing.

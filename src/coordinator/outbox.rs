@@ -120,7 +120,13 @@ impl Outbox {
         std::mem::take(&mut self.effects)
     }
 
-    /// How many calls wait for an answer.
+    /// How many calls somebody waits for.
+    #[cfg(test)]
+    pub fn awaited(&self) -> usize {
+        self.waiting.values().filter(|is_there| **is_there).count()
+    }
+
+    /// How many calls have no answer yet.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -154,6 +160,16 @@ impl Deadlines {
         if let Some(queued) = queued.take() {
             self.0.remove(&(queued, group.clone()));
         }
+    }
+
+    #[cfg(test)]
+    pub fn has(&self, group: &Str, at: Mono) -> bool {
+        self.0.contains(&(at, group.clone()))
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub fn clear(&mut self) {

@@ -22,6 +22,8 @@ mod join;
 mod leave;
 mod member;
 mod offsets;
+#[cfg(test)]
+mod probe;
 mod rebalance;
 mod record;
 mod statics;
@@ -34,6 +36,8 @@ pub(super) use describe::described_dead;
 pub(super) use join::Join;
 pub(super) use leave::nobody_left;
 pub(super) use offsets::fetched;
+#[cfg(test)]
+pub(super) use probe::Snapshot;
 
 use super::call::{GroupResponse, Now, Ticket};
 use super::offsets::GroupOffsets;

@@ -67,8 +67,8 @@ pub enum StartError {
     #[error(
         "executor {name}: the system refuses io_uring ({detail}). Allow it: `sysctl -w \
          kernel.io_uring_disabled=0`, and in a container a seccomp profile that lets \
-         io_uring_setup, io_uring_enter and io_uring_register through (docker: \
-         --security-opt seccomp=unconfined, or a profile of your own)"
+         io_uring_setup, io_uring_enter and io_uring_register through (docker and podman: \
+         --security-opt seccomp=FILE, as Highwater's scripts/deploy/seccomp.json)"
     )]
     IoUringRefused {
         /// The executor's name.
@@ -324,6 +324,8 @@ fn start_error(plan: &ExecutorPlan, error: &GlommioError<()>) -> StartError {
             StartError::IoUringRefused { name, detail }
         }
         (Some(libc::ENOMEM), _) => StartError::LockedMemory { name, detail },
+        // glommio's own check reaches us as text.
+        _ if detail.contains("MemLockLimit") => StartError::LockedMemory { name, detail },
         (Some(libc::EMFILE | libc::ENFILE), _) => StartError::TooManyFiles { name, detail },
         (Some(libc::EINVAL), Some(cpu)) => StartError::Cpu {
             name,
@@ -430,5 +432,8 @@ mod tests {
         let low = start_error(&plan, &GlommioError::ReactorError(low)).to_string();
         assert!(low.contains("LimitMEMLOCK="), "{low}");
         assert!(low.contains("65536"), "{low}");
+        let low = std::io::Error::other("MemLockLimit(65536/524288)");
+        let low = start_error(&plan, &GlommioError::IoError(low)).to_string();
+        assert!(low.contains("LimitMEMLOCK="), "{low}");
     }
 }

@@ -16,6 +16,7 @@ mod buf;
 mod dir;
 mod executor;
 mod file;
+mod limits;
 mod machine;
 mod mesh;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
+pub use limits::{memlock_limit, nofile_limit, space, ProcessLimit, Space};
 pub use machine::{absolute, ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{

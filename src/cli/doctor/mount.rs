@@ -1,0 +1,113 @@
+//! What a path is mounted on, as `/proc/self/mountinfo` tells, and what the kernel knows of the device below.
+
+use std::path::{Path, PathBuf};
+
+/// A mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub point: PathBuf,
+    pub file_system: String,
+    /// The device, or what stands for one.
+    pub source: String,
+    /// Options of the mount and of the file system.
+    pub options: Vec<String>,
+    /// Major and minor number, `8:1`.
+    pub device: String,
+}
+
+impl Mount {
+    /// The mount that a path (absolute, without links) lies on.
+    pub fn of(mountinfo: &str, path: &Path) -> Option<Mount> {
+        let mounts = mountinfo.lines().filter_map(Mount::parse);
+        // Of equal points the last one is on top.
+        mounts
+            .filter(|mount| path.starts_with(&mount.point))
+            .max_by_key(|mount| mount.point.as_os_str().len())
+    }
+
+    /// `36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw,errors=continue`
+    fn parse(line: &str) -> Option<Mount> {
+        let (front, behind) = line.split_once(" - ")?;
+        let front: Vec<&str> = front.split(' ').collect();
+        let mut behind = behind.split(' ');
+        let (file_system, source) = (behind.next()?, behind.next()?);
+        let options = front
+            .get(5)?
+            .split(',')
+            .chain(behind.next().unwrap_or_default().split(','));
+        Some(Mount {
+            point: PathBuf::from(unescaped(front.get(4)?)),
+            file_system: file_system.to_owned(),
+            source: unescaped(source),
+            options: options
+                .filter(|option| !option.is_empty())
+                .map(str::to_owned)
+                .collect(),
+            device: (*front.get(2)?).to_owned(),
+        })
+    }
+
+    pub fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|own| own == option)
+    }
+
+    /// What the kernel thinks the device does with writes: `write back` or `write through`; none if it is no block
+    /// device, or does not say.
+    pub fn write_cache(&self) -> Option<String> {
+        let below = |path: &str| {
+            std::fs::read_to_string(format!("/sys/dev/block/{}/{path}", self.device)).ok()
+        };
+        // A partition's queue is its disk's.
+        let found = below("queue/write_cache").or_else(|| below("../queue/write_cache"))?;
+        Some(found.trim().to_owned())
+    }
+}
+
+/// Blanks are octal escapes.
+fn unescaped(text: &str) -> String {
+    [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ]
+    .iter()
+    .fold(text.to_owned(), |text, (escape, character)| {
+        text.replace(escape, character)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+23 22 0:21 / /proc rw - proc proc rw
+24 22 8:17 /sub /mnt/my\\040data ro,noatime shared:7 master:1 - xfs /dev/sdb1 rw,attr2
+25 22 0:40 / /mnt rw - tmpfs tmpfs rw,size=1g
+26 22 0:41 / /mnt rw - overlay overlay rw
+short
+";
+
+    #[test]
+    fn the_longest_point_wins_and_of_equal_ones_the_last() {
+        let of = |path: &str| Mount::of(MOUNTS, Path::new(path)).unwrap();
+        assert_eq!(of("/var/lib").file_system, "ext4");
+        let data = of("/mnt/my data/highwater");
+        assert_eq!(
+            (data.file_system.as_str(), data.device.as_str()),
+            ("xfs", "8:17")
+        );
+        assert!(data.has("ro") && data.has("attr2") && !data.has("discard"));
+        assert_eq!(of("/mnt/other").file_system, "overlay");
+        assert_eq!(of("/mntx").file_system, "ext4");
+        assert_eq!(Mount::of("nothing", Path::new("/")), None);
+    }
+
+    #[test]
+    fn this_machine_has_a_root() {
+        let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(Mount::of(&text, Path::new("/")).is_some());
+    }
+}
