@@ -1,5 +1,6 @@
 //! When committed offsets expire (KIP-211).
 
+use super::changes::TOMBSTONES_MAX;
 use super::{CommittedOffset, GroupOffsets, Prepared};
 use crate::protocol::Str;
 
@@ -25,7 +26,8 @@ pub struct Expired {
 }
 
 impl GroupOffsets {
-    /// Finds what has expired by `now_ms` (ms since the Unix epoch). Offsets that are being
+    /// Finds what has expired by `now_ms` (ms since the Unix epoch), or as much of it as fits
+    /// a batch; the rest is found the next time. Offsets that are being
     /// committed, in a transaction or not, and those of topics that the group is
     /// `subscribed` to stay.
     pub fn expire(
@@ -45,6 +47,7 @@ impl GroupOffsets {
                 let is_expired =
                     committed.is_some_and(|it| it.is_expired(now_ms, retention_ms, from));
                 if is_expired
+                    && removed.len() < TOMBSTONES_MAX
                     && !is_subscribed
                     && !self.is_in_flight(topic, partition)
                     && !self.is_unstable(topic, partition)
@@ -59,14 +62,6 @@ impl GroupOffsets {
             prepared: self.remove_all(group, removed),
             is_all,
         }
-    }
-
-    /// The earliest time, ms since the Unix epoch, at which [`GroupOffsets::expire`] may
-    /// find something.
-    pub fn next_expiry_ms(&self, retention_ms: i64, from: RetentionFrom) -> Option<i64> {
-        let all = self.iter();
-        let expiries = all.map(|(_, _, committed)| committed.expires_at_ms(retention_ms, from));
-        expiries.min()
     }
 }
 
