@@ -83,7 +83,7 @@ fn given_bad_names_when_created_then_17_or_36() {
     assert_eq!(code(""), ErrorCode::InvalidTopicException);
     assert_eq!(code(".."), ErrorCode::InvalidTopicException);
     assert_eq!(code("sp ace"), ErrorCode::InvalidTopicException);
-    assert_eq!(code("__cluster_metadata"), ErrorCode::InvalidTopicException);
+    assert_eq!(code("__cluster_metadata"), ErrorCode::InvalidRequest);
     assert_eq!(code("a.b"), ErrorCode::TopicAlreadyExists);
     let (code, message) = refusal(&image, new_topic("a_b"));
     assert_eq!(code, ErrorCode::InvalidTopicException);
