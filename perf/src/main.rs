@@ -5,7 +5,8 @@
 //! hidden. The machine's own floor (loopback, write, fdatasync) is measured in turns
 //! with the broker, in the same run. `throughput` is produce and fetch at saturation,
 //! by codec and number of partitions. `connections` is what idle connections cost,
-//! `groups` how long rebalances take and how many heartbeats are answered, `restart` how long a broker with many partitions takes to start, `instructions` the
+//! `scrape` what a scrape of the metrics is, `groups` how long rebalances take and how many
+//! heartbeats are answered, `restart` how long a broker with many partitions takes to start, `instructions` the
 //! work that valgrind counts (`scripts/instructions`).
 //!
 //! The client is blocking sockets on plain threads: as lean as can be, so that it
@@ -20,6 +21,7 @@ mod payload;
 mod process;
 mod report;
 mod restart;
+mod scrape;
 mod throughput;
 mod wire;
 
@@ -56,6 +58,8 @@ enum Command {
     Groups(groups::GroupsArgs),
     /// How long a broker with many partitions takes to start, cleanly stopped and killed.
     Restart(restart::RestartArgs),
+    /// What a scrape of the metrics costs the broker, and what producers notice of it.
+    Scrape(scrape::ScrapeArgs),
     /// Work for valgrind to count, see scripts/instructions.
     Instructions(instructions::InstructionsArgs),
 }
@@ -67,6 +71,7 @@ fn main() -> anyhow::Result<()> {
         Command::Connections(args) => connections::run(&args),
         Command::Groups(args) => groups::run(&args),
         Command::Restart(args) => restart::run(&args),
+        Command::Scrape(args) => scrape::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }
 }

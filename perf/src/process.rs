@@ -21,6 +21,23 @@ pub fn resident_bytes(pid: u32) -> Result<u64> {
     Ok(kib * 1024)
 }
 
+/// CPU time that a process has taken, user and system.
+pub fn cpu_time(pid: u32) -> Result<Duration> {
+    /// Ticks of a second, the same on every Linux that runs here.
+    const TICK: Duration = Duration::from_millis(10);
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| format!("no process {pid}"))?;
+    // The name, in parentheses, may hold spaces.
+    let after_name = stat.rsplit_once(')').map(|(_, after)| after);
+    let ticks = after_name.and_then(|fields| {
+        let mut fields = fields.split_whitespace().skip(11);
+        let user: u32 = fields.next()?.parse().ok()?;
+        let system: u32 = fields.next()?.parse().ok()?;
+        Some(user + system)
+    });
+    Ok(TICK * ticks.with_context(|| format!("{path} tells no CPU time"))?)
+}
+
 /// The process that listens on a broker's address, if this user may see it.
 pub fn listener_owner(broker: &str) -> Result<u32> {
     let addr = broker
@@ -88,7 +105,9 @@ impl Process {
     pub fn start(binary: &Path, data_dir: &Path, settings: &[String]) -> Result<Process> {
         let mut command = Command::new(binary);
         command
-            .args(["serve", "--listener", "127.0.0.1:0", "--data-dir"])
+            .args(["serve", "--listener", "127.0.0.1:0"])
+            // Others may run at the same time.
+            .args(["--admin-listener", "", "--data-dir"])
             .arg(data_dir);
         for setting in settings {
             command.args(["--set", setting]);

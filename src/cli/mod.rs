@@ -13,6 +13,7 @@ mod doctor;
 mod error;
 mod group;
 mod log;
+mod metrics;
 mod outcome;
 mod place;
 mod produce;
@@ -62,6 +63,9 @@ enum Command {
     Group(group::GroupCommand),
     /// Print the records of topics.
     Consume(consume::ConsumeArgs),
+    /// What is measured.
+    #[command(subcommand)]
+    Metrics(metrics::MetricsCommand),
 }
 
 /// Runs the command of the process's arguments.
@@ -71,6 +75,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Log(command) => log::run(&command),
         Command::Config(command) => config::run(command),
+        Command::Metrics(command) => metrics::run(&command),
         Command::Doctor(args) => doctor::run(args),
         Command::Topic(command) => topic::run(command),
         Command::Group(command) => group::run(command),

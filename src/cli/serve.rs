@@ -33,6 +33,9 @@ pub(super) struct ServeArgs {
     /// Where to listen (listeners); port 0 takes a free one.
     #[arg(long, value_name = "HOST:PORT")]
     listener: Option<String>,
+    /// Where metrics and health are served over HTTP (admin.listener, by default 127.0.0.1:9644); empty: nowhere.
+    #[arg(long, value_name = "HOST:PORT")]
+    admin_listener: Option<String>,
     /// What clients are told to connect to (advertised.listeners).
     #[arg(long, value_name = "HOST:PORT")]
     advertised_listener: Option<String>,
@@ -112,6 +115,8 @@ pub struct Banner {
     pub listening: SocketAddr,
     /// What clients are told to connect to.
     pub advertised: HostPort,
+    /// Where the admin HTTP listens, if it does.
+    pub admin: Option<SocketAddr>,
     /// The data directory.
     pub data_dir: PathBuf,
     /// The CPU of each shard; `None`: not pinned.
@@ -141,6 +146,7 @@ impl Banner {
             node_id: config.node_id,
             listening: ready.listen,
             advertised: ready.advertised.clone(),
+            admin: ready.admin,
             data_dir: config.data_dir.clone(),
             shard_cpus: ready.cpus.clone(),
             flush_on_ack: config.flush_on_ack,
@@ -155,6 +161,10 @@ impl fmt::Display for Banner {
         let version = env!("CARGO_PKG_VERSION");
         writeln!(f, "Highwater {version}, node {}", self.node_id)?;
         writeln!(f, "  listening   {}", Listening(self))?;
+        match self.admin {
+            Some(admin) => writeln!(f, "  admin       http://{admin}/metrics, /healthz, /readyz")?,
+            None => writeln!(f, "  admin       none (admin.listener)")?,
+        }
         writeln!(f, "  data        {}", self.data_dir.display())?;
         writeln!(f, "  shards      {}", Shards(&self.shard_cpus))?;
         writeln!(f, "  durability  {}", durability(self.flush_on_ack))?;
@@ -249,6 +259,7 @@ fn resolve(args: &ServeArgs) -> Result<Resolved, CliError> {
     let flags = [
         ("--data-dir", "log.dirs", &args.data_dir),
         ("--listener", "listeners", &args.listener),
+        ("--admin-listener", "admin.listener", &args.admin_listener),
         (
             "--advertised-listener",
             "advertised.listeners",
@@ -309,6 +320,7 @@ mod tests {
                 host: "127.0.0.1".to_owned(),
                 port: 40123,
             },
+            admin: Some("127.0.0.1:9644".parse().unwrap()),
             data_dir: PathBuf::from("./highwater-data"),
             shard_cpus: vec![Some(0), Some(2)],
             flush_on_ack: FlushOnAck::All,
@@ -322,6 +334,7 @@ mod tests {
         let expected = format!(
             "Highwater {}, node 1
   listening   127.0.0.1:40123
+  admin       http://127.0.0.1:9644/metrics, /healthz, /readyz
   data        ./highwater-data
   shards      2 on CPUs 0, 2
   durability  acks=all waits for the flush to disk, acks=1 for the write (flush.on.ack=all)
@@ -337,12 +350,17 @@ mod tests {
         let mut banner = banner();
         banner.advertised.host = "broker.example".to_owned();
         banner.shard_cpus = vec![None, None];
+        banner.admin = None;
         let text = banner.to_string();
         assert!(
             text.contains("127.0.0.1:40123, clients are told broker.example:40123\n"),
             "{text}"
         );
         assert!(text.contains("  shards      2, not pinned\n"), "{text}");
+        assert!(
+            text.contains("  admin       none (admin.listener)\n"),
+            "{text}"
+        );
         banner.shard_cpus = vec![Some(3), None];
         assert!(banner.to_string().contains("2 on CPU 3; 1 not pinned\n"));
     }

@@ -59,6 +59,18 @@ calls! {
     DescribeGroupsRequest => DescribeGroupsResponse,
     ListGroupsRequest => ListGroupsResponse,
     DeleteGroupsRequest => DeleteGroupsResponse,
+    DescribeAclsRequest => DescribeAclsResponse,
+    CreateAclsRequest => CreateAclsResponse,
+    DeleteAclsRequest => DeleteAclsResponse,
+    AlterReplicaLogDirsRequest => AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest => DescribeLogDirsResponse,
+    ElectLeadersRequest => ElectLeadersResponse,
+    AlterPartitionReassignmentsRequest => AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest => ListPartitionReassignmentsResponse,
+    DescribeClientQuotasRequest => DescribeClientQuotasResponse,
+    DescribeUserScramCredentialsRequest => DescribeUserScramCredentialsResponse,
+    DescribeQuorumRequest => DescribeQuorumResponse,
+    ListConfigResourcesRequest => ListConfigResourcesResponse,
 }
 
 /// How a connection behaves.

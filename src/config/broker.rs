@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::error::{ConfigError, Origin};
 use super::table::{find, Scope};
 use super::value::{list_entries, parse_bool, parse_host_counts, parse_int, unit_ms, HostPort};
-use super::{FlushOnAck, MessageTimestampType, Sources, TopicCompression};
+use super::{ConfigSource, FlushOnAck, MessageTimestampType, Sources, TopicCompression};
 
 /// The broker's settings, all of them checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,6 +146,10 @@ pub struct BrokerConfig {
     pub stall_threshold_ms: u32,
     /// What was given as text, by name, for those who ask what the broker runs with.
     pub given: Given,
+    /// What all brokers were given while they run.
+    pub dynamic_cluster: Given,
+    /// What this broker was given while it runs; wins over the others.
+    pub dynamic_own: Given,
 }
 
 /// The values that were given, by the settings' names.
@@ -153,6 +157,15 @@ pub struct BrokerConfig {
 pub struct Given(BTreeMap<&'static str, String>);
 
 impl Given {
+    pub(super) fn new(values: BTreeMap<&'static str, String>) -> Given {
+        Given(values)
+    }
+
+    /// All of them, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+
     /// What was given for a setting.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
@@ -171,11 +184,21 @@ impl Default for BrokerConfig {
 
 impl BrokerConfig {
     /// A setting's value as text: what was given, or the default.
-    pub(super) fn text(&self, name: &str) -> &str {
-        match self.given.get(name) {
+    pub fn text(&self, name: &str) -> &str {
+        let mut layers = self.layers().into_iter();
+        match layers.find_map(|(layer, _)| layer.get(name)) {
             Some(value) => value,
             None => row(name).default_text(),
         }
+    }
+
+    /// The places where a value can be given, the one that wins first.
+    pub(super) fn layers(&self) -> [(&Given, ConfigSource); 3] {
+        [
+            (&self.dynamic_own, ConfigSource::DynamicBroker),
+            (&self.dynamic_cluster, ConfigSource::DynamicDefaultBroker),
+            (&self.given, ConfigSource::StaticBroker),
+        ]
     }
 
     /// Builds the configuration from checked values; what is not given has the table's default.
@@ -279,6 +302,8 @@ impl BrokerConfig {
                     .map(|(name, (value, _))| (*name, value.clone()))
                     .collect(),
             ),
+            dynamic_cluster: Given::default(),
+            dynamic_own: Given::default(),
         })
     }
 }

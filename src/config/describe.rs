@@ -15,6 +15,10 @@ use super::{unbuilt, BrokerConfig};
 pub enum ConfigSource {
     /// The topic's own configuration.
     DynamicTopic = 1,
+    /// One broker's, changed while it runs.
+    DynamicBroker = 2,
+    /// All brokers', changed while they run.
+    DynamicDefaultBroker = 3,
     /// The broker's file, environment or flags.
     StaticBroker = 4,
     /// The table.
@@ -84,6 +88,21 @@ pub fn describe_broker(broker: &BrokerConfig) -> impl Iterator<Item = Described>
     let rows = SETTINGS.iter().filter(|row| row.scope == Scope::Broker);
     let own = rows.map(|row| broker_setting(row, broker));
     own.chain(unbuilt::fixed_values().map(fixed_setting))
+}
+
+/// What all brokers have in common and was changed while they run.
+pub fn describe_cluster(broker: &BrokerConfig) -> impl Iterator<Item = Described> + '_ {
+    let common = broker.dynamic_cluster.iter();
+    common.filter_map(|(name, text)| {
+        let row = find(Scope::Broker, name)?;
+        let value = shown_value(row, text);
+        let synonym = Synonym {
+            name: row.name,
+            value: value.clone(),
+            source: ConfigSource::DynamicDefaultBroker,
+        };
+        Some(described(row, value, vec![synonym]))
+    })
 }
 
 /// What a topic setting is without an override, as text.
@@ -188,9 +207,11 @@ fn family_of(name: &str) -> &'static [&'static str] {
 
 /// What was given for any of these, then their defaults.
 fn broker_synonyms(names: &[&'static str], broker: &BrokerConfig) -> Vec<Synonym> {
-    let given = names.iter().filter_map(|name| {
-        let text = broker.given.get(name)?;
-        is_a_value(name, text).then_some((*name, text, ConfigSource::StaticBroker))
+    let given = broker.layers().into_iter().flat_map(|(layer, source)| {
+        names.iter().filter_map(move |name| {
+            let text = layer.get(name)?;
+            is_a_value(name, text).then_some((*name, text, source))
+        })
     });
     let defaults = names.iter().filter_map(|name| {
         let text = find(Scope::Broker, name)?.default_text();
@@ -346,13 +367,21 @@ mod tests {
     }
 
     #[test]
-    fn the_brokers_own_are_read_only_and_name_what_stands_in_for_them() {
+    fn the_brokers_own_say_what_can_be_changed_and_what_stands_in_for_them() {
         let broker = broker(&["log.retention.hours=5", "node.id=7"]);
         let of = |name: &str| {
             let mut all = describe_broker(&broker);
             all.find(|described| described.name == name).unwrap()
         };
-        assert!(describe_broker(&broker).all(|described| described.read_only));
+        let read_only = [
+            "node.id",
+            "log.retention.hours",
+            "delete.topic.enable",
+            "num.partitions",
+        ];
+        assert!(read_only.iter().all(|name| of(name).read_only));
+        let dynamic = ["log.retention.ms", "message.max.bytes", "max.connections"];
+        assert!(dynamic.iter().all(|name| !of(name).read_only));
         let id = of("node.id");
         assert_eq!((id.value.as_deref(), id.source as i8), (Some("7"), 4));
         assert_eq!(synonyms(&id), [("node.id", "7", 4), ("node.id", "1", 5)]);

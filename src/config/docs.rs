@@ -28,7 +28,8 @@ pub fn markdown() -> String {
     let example = environment_name("log.segment.bytes");
     let _ = write!(
         out,
-        "\nPrecedence, lowest first: defaults, the file of `--config`, environment (`log.segment.bytes` is \
+        "\nBroker settings marked *Dynamic* can be changed while the broker runs (`kafka-configs --alter --entity-type \
+         brokers`); what is changed so wins over all else.\n\nPrecedence, lowest first: defaults, the file of `--config`, environment (`log.segment.bytes` is \
          `{example}`), `--set NAME=VALUE`, named flags.\n"
     );
     out
@@ -37,11 +38,18 @@ pub fn markdown() -> String {
 fn rows(out: &mut String, scope: Scope, default: impl Fn(&Setting) -> String) {
     for setting in SETTINGS.iter().filter(|setting| setting.scope == scope) {
         let (name, values) = (setting.name, setting.values());
+        let dynamic = match setting.scope == Scope::Broker && setting.dynamic {
+            true => DYNAMIC,
+            false => "",
+        };
         let _ = writeln!(
             out,
-            "| `{name}` | {values} | {} | {} |",
+            "| `{name}` | {values} | {} | {}{dynamic} |",
             default(setting),
             setting.doc
         );
     }
 }
+
+/// Marks a broker's setting that `kafka-configs` changes without a restart.
+const DYNAMIC: &str = " *Dynamic.*";

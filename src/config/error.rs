@@ -24,6 +24,8 @@ pub enum Origin {
         /// The flag's name with its dashes.
         flag: String,
     },
+    /// The broker's own configuration, altered while it runs.
+    Dynamic,
     /// A topic's own configuration, set when it is created or altered.
     Topic,
 }
@@ -35,6 +37,7 @@ impl fmt::Display for Origin {
             Origin::File { path, line } => write!(f, "{path}:{line}"),
             Origin::Environment { variable } => write!(f, "environment variable {variable}"),
             Origin::Flag { flag } => f.write_str(flag),
+            Origin::Dynamic => f.write_str("broker configuration"),
             Origin::Topic => f.write_str("topic configuration"),
         }
     }

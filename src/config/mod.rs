@@ -11,6 +11,7 @@ mod broker;
 mod choices;
 mod describe;
 mod docs;
+mod dynamic;
 mod error;
 mod properties;
 mod rows;
@@ -26,9 +27,11 @@ mod tests;
 pub use broker::{BrokerConfig, Given};
 pub use choices::{FlushOnAck, MessageTimestampType, TopicCompression};
 pub use describe::{
-    describe_broker, describe_topic, topic_default, ConfigSource, ConfigType, Described, Synonym,
+    describe_broker, describe_cluster, describe_topic, topic_default, ConfigSource, ConfigType,
+    Described, Synonym,
 };
 pub use docs::markdown;
+pub use dynamic::{check_dynamic, DynamicFault};
 pub use error::{ConfigError, Origin};
 pub use properties::{parse_properties, Property, PropertyError};
 pub use rows::SETTINGS;

@@ -56,6 +56,15 @@ const fn topic_alone(
 }
 
 impl Setting {
+    /// The row of a broker's setting that can be changed while the broker runs: one that Kafka changes too, and that
+    /// nothing here holds on to.
+    const fn dynamic(self) -> Setting {
+        Setting {
+            dynamic: true,
+            ..self
+        }
+    }
+
     /// The row with all values but one refused.
     const fn only(self, value: &'static str, because: &'static str) -> Setting {
         let limit = Some(Limit::Only { value, because });
@@ -167,14 +176,16 @@ pub static SETTINGS: &[Setting] = &[
         "Which acknowledgements wait until the records are flushed to the disk: `all`: \
          acks=all does, acks=1 waits for the write; `any`: acks=1 does too; `none`: neither \
          does (Kafka's way).",
-    ),
+    )
+    .dynamic(),
     broker(
         "min.insync.replicas",
         int(1, I32_MAX),
         "1",
         "The least number of in-sync replicas with which acks=all is accepted; counted as no \
          more than the topic has replicas.",
-    ),
+    )
+    .dynamic(),
     broker(
         "checkpoint.bytes",
         int(64 * 1024, 1 << 40),
@@ -200,19 +211,22 @@ pub static SETTINGS: &[Setting] = &[
         int(61, I32_MAX),
         "1048588",
         "Largest record batch that is accepted.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.segment.bytes",
         SEGMENT_BYTES,
         "1073741824",
         "Size at which a segment is rolled.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.roll.ms",
         optional_int(1, i64::MAX),
         "",
         "Age at which a segment is rolled; empty: `log.roll.hours`.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.roll.hours",
         int(1, I32_MAX),
@@ -224,31 +238,36 @@ pub static SETTINGS: &[Setting] = &[
         int(0, I32_MAX),
         "4096",
         "Bytes of log between two entries of the offset index.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.index.size.max.bytes",
         INDEX_BYTES,
         "10485760",
         "Largest size of an index; a segment whose index is full is rolled.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.message.timestamp.before.max.ms",
         int(0, i64::MAX),
         "9223372036854775807",
         "How far a record's timestamp may lie before the broker's clock.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.message.timestamp.after.max.ms",
         int(0, i64::MAX),
         "3600000",
         "How far a record's timestamp may lie after the broker's clock.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.roll.jitter.ms",
         optional_int(0, i64::MAX),
         "",
         "The most by which a roll by age is made earlier, at random, so that partitions do not roll together; empty: `log.roll.jitter.hours`.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.roll.jitter.hours",
         int(0, I32_MAX),
@@ -261,13 +280,15 @@ pub static SETTINGS: &[Setting] = &[
         "delete",
         "`delete`: segments past retention are deleted; empty: none is.",
     )
-    .without("compact", NO_COMPACTION),
+    .without("compact", NO_COMPACTION)
+    .dynamic(),
     broker(
         "log.retention.ms",
         optional_int(-1, i64::MAX),
         "",
         "Age at which a segment is deleted, by its largest timestamp; -1: never; empty: `log.retention.minutes`.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.retention.minutes",
         optional_int(-1, I32_MAX),
@@ -285,7 +306,8 @@ pub static SETTINGS: &[Setting] = &[
         int(-1, i64::MAX),
         "-1",
         "Size of a partition's log above which its oldest segments are deleted; -1: no limit.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.retention.check.interval.ms",
         int(1, i64::MAX),
@@ -303,19 +325,22 @@ pub static SETTINGS: &[Setting] = &[
         int(0, i64::MAX),
         "60000",
         "How long the files of a deleted segment stay on the disk.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.flush.interval.messages",
         int(1, i64::MAX),
         NEVER,
         "Records of a partition written but not flushed at which a flush is started, whatever `flush.on.ack` is.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.flush.interval.ms",
         optional_int(0, i64::MAX),
         "",
         "Age of an unflushed record at which a flush is started, whatever `flush.on.ack` is; empty: `log.flush.scheduler.interval.ms`.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.flush.scheduler.interval.ms",
         int(0, i64::MAX),
@@ -327,31 +352,36 @@ pub static SETTINGS: &[Setting] = &[
         COMPRESSION,
         "producer",
         "How batches are stored: `producer` leaves them as they came, `uncompressed` and the codecs store them so.",
-    ),
+    )
+    .dynamic(),
     broker(
         "compression.gzip.level",
         GZIP_LEVEL,
         "-1",
         "The level of `gzip`; -1: its own default.",
-    ),
+    )
+    .dynamic(),
     broker(
         "compression.lz4.level",
         LZ4_LEVEL,
         "9",
         "The level of `lz4`.",
-    ),
+    )
+    .dynamic(),
     broker(
         "compression.zstd.level",
         ZSTD_LEVEL,
         "3",
         "The level of `zstd`.",
-    ),
+    )
+    .dynamic(),
     broker(
         "log.message.timestamp.type",
         TIMESTAMP_TYPE,
         "CreateTime",
         "Whose clock a record's timestamp is from: the producer's, or this broker's when it takes the batch.",
-    ),
+    )
+    .dynamic(),
     // Idempotent producers.
     broker(
         "producer.id.expiration.ms",
@@ -359,7 +389,8 @@ pub static SETTINGS: &[Setting] = &[
         "86400000",
         "A producer that has written nothing to a partition for this long, by the broker's \
          clock, is forgotten there: its retries are no longer recognised.",
-    ),
+    )
+    .dynamic(),
     broker(
         "producer.id.expiration.check.interval.ms",
         int(1, I32_MAX),
@@ -499,27 +530,31 @@ pub static SETTINGS: &[Setting] = &[
         int(1, I32_MAX),
         "2147483647",
         "Most open connections; a further one is closed at once.",
-    ),
+    )
+    .dynamic(),
     broker(
         "max.connections.per.ip",
         int(0, I32_MAX),
         "2147483647",
         "Most open connections from one address; a further one is closed at once. 0 where only \
          those in `max.connections.per.ip.overrides` may connect.",
-    ),
+    )
+    .dynamic(),
     broker(
         "max.connections.per.ip.overrides",
         Kind::HostCounts,
         "",
         "Addresses or host names with limits of their own, in place of `max.connections.per.ip`; \
          names are resolved when the broker starts.",
-    ),
+    )
+    .dynamic(),
     broker(
         "max.connection.creation.rate",
         int(1, I32_MAX),
         "2147483647",
         "Most connections that are accepted in a second; further ones wait to be accepted.",
-    ),
+    )
+    .dynamic(),
     broker(
         "connections.max.idle.ms",
         int(1_000, i64::MAX),
@@ -563,6 +598,28 @@ pub static SETTINGS: &[Setting] = &[
         "50",
         "A task that holds its core for longer is recorded, logged and counted (`/debug/stalls`), to about 10 ms; 0: never.",
     ),
+    // Kafka's tools set these around a reassignment, and take them away after it.
+    broker(
+        "leader.replication.throttled.rate",
+        int(0, i64::MAX),
+        NEVER,
+        "Bytes a second that leaders send to throttled replicas. No effect: nothing is replicated.",
+    )
+    .dynamic(),
+    broker(
+        "follower.replication.throttled.rate",
+        int(0, i64::MAX),
+        NEVER,
+        "Bytes a second that throttled replicas fetch. No effect: nothing is replicated.",
+    )
+    .dynamic(),
+    broker(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        int(0, i64::MAX),
+        NEVER,
+        "Bytes a second at which replicas move between directories. No effect: there is one directory.",
+    )
+    .dynamic(),
     // A topic's own.
     topic(
         "flush.on.ack",

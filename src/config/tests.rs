@@ -225,6 +225,9 @@ const WITHOUT_FIELD: &[&str] = &[
     "max.compaction.lag.ms",
     "local.retention.ms",
     "local.retention.bytes",
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
 ];
 
 #[test]

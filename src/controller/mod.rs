@@ -30,8 +30,8 @@ mod tests;
 pub use journal::{JournalError, LogNumbers};
 pub use options::{ControllerError, ControllerOptions};
 pub use request::{
-    AlterConfigOp, ConfigsAlteration, ConfigsChange, ControllerFault, CreatedTopic, MorePartitions,
-    NewTopic, TopicSelector,
+    AlterConfigOp, ConfigTarget, ConfigsAlteration, ConfigsChange, ControllerFault, CreatedTopic,
+    MorePartitions, NewTopic, TopicSelector,
 };
 pub use snapshot::SnapshotError;
 
@@ -143,7 +143,7 @@ impl Controller {
         self.call_for_topics(count, call).await
     }
 
-    /// Alters the configs of topics. Each fails or succeeds alone. With `validate_only`
+    /// Alters the configs of topics and brokers. Each fails or succeeds alone. With `validate_only`
     /// nothing is changed; a change that changes nothing brings no delta either.
     ///
     /// Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG,

@@ -44,16 +44,25 @@ pub enum TopicSelector {
     Id(Uuid),
 }
 
-/// A topic whose configs are to be altered.
+/// What has configs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConfigTarget {
+    /// The topic of this name.
+    Topic(String),
+    /// The broker of this id; `None`: what all brokers have in common.
+    Broker(Option<i32>),
+}
+
+/// A topic or a broker whose configs are to be altered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigsAlteration {
-    /// Its name.
-    pub topic: String,
+    /// Which one.
+    pub target: ConfigTarget,
     /// What to alter.
     pub change: ConfigsChange,
 }
 
-/// How a topic's overridden configs are to be changed.
+/// How its configs are to be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigsChange {
     /// These in place of all that there were (AlterConfigs). A null value is refused.

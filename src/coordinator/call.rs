@@ -147,6 +147,58 @@ impl GroupRequest {
     }
 }
 
+impl GroupResponse {
+    /// What was to be answered once an append had succeeded, which has failed.
+    pub(super) fn failed(self, error: ErrorCode) -> GroupResponse {
+        let error_code = error.code();
+        match self {
+            GroupResponse::Join(answer) => GroupResponse::Join(JoinGroupResponse {
+                error_code,
+                member_id: answer.member_id,
+                ..Default::default()
+            }),
+            GroupResponse::Sync(_) => GroupResponse::Sync(SyncGroupResponse {
+                error_code,
+                ..Default::default()
+            }),
+            GroupResponse::Heartbeat(_) => GroupResponse::Heartbeat(HeartbeatResponse {
+                error_code,
+                ..Default::default()
+            }),
+            GroupResponse::Leave(_) => GroupResponse::Leave(LeaveGroupResponse {
+                error_code,
+                ..Default::default()
+            }),
+            GroupResponse::OffsetsCommitted(mut answer) => {
+                let topics = answer.topics.iter_mut();
+                for partition in topics.flat_map(|topic| &mut topic.partitions) {
+                    partition.error_code = error_code;
+                }
+                GroupResponse::OffsetsCommitted(answer)
+            }
+            GroupResponse::OffsetsFetched(answer) => {
+                GroupResponse::OffsetsFetched(OffsetFetchResponseGroup {
+                    group_id: answer.group_id,
+                    error_code,
+                    ..Default::default()
+                })
+            }
+            GroupResponse::OffsetsDeleted(_) => {
+                GroupResponse::OffsetsDeleted(OffsetDeleteResponse {
+                    error_code,
+                    ..Default::default()
+                })
+            }
+            GroupResponse::Described(answer) => GroupResponse::Described(DescribedGroup {
+                error_code,
+                group_id: answer.group_id,
+                ..Default::default()
+            }),
+            GroupResponse::GroupDeleted(_) => GroupResponse::GroupDeleted(error),
+        }
+    }
+}
+
 fn commit_refused(request: &OffsetCommitRequest, error_code: i16) -> OffsetCommitResponse {
     let topics = request
         .topics

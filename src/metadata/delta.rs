@@ -40,6 +40,13 @@ pub enum Change {
         /// All of its overrides, not only those that changed.
         configs: BTreeMap<String, String>,
     },
+    /// The settings of a broker, or of all brokers, that were changed while they run.
+    BrokerConfigsChanged {
+        /// Which broker; `None`: what all have in common.
+        broker: Option<i32>,
+        /// All of them, not only those that changed.
+        configs: BTreeMap<String, String>,
+    },
     /// A topic has more partitions.
     PartitionsAdded {
         /// Which topic.

@@ -25,6 +25,8 @@ pub struct Image {
     brokers: OrdMap<i32, BrokerImage>,
     partition_count: usize,
     producer_ids_next: i64,
+    /// What was changed while brokers run, by broker; `None`: what all have in common.
+    broker_configs: OrdMap<Option<i32>, Arc<BTreeMap<String, String>>>,
 }
 
 /// A topic.
@@ -79,6 +81,7 @@ impl Image {
             brokers: OrdMap::new(),
             partition_count: 0,
             producer_ids_next: 0,
+            broker_configs: OrdMap::new(),
         }
     }
 
@@ -122,6 +125,20 @@ impl Image {
     /// The registered broker of this id.
     pub fn broker(&self, id: i32) -> Option<&BrokerImage> {
         self.brokers.get(&id)
+    }
+
+    /// The settings of a broker, or of all brokers (`None`), that were changed while they
+    /// run; `None` if there are none.
+    pub fn broker_configs(&self, broker: Option<i32>) -> Option<&BTreeMap<String, String>> {
+        self.broker_configs.get(&broker).map(|configs| &**configs)
+    }
+
+    /// All of those.
+    pub fn all_broker_configs(
+        &self,
+    ) -> impl Iterator<Item = (Option<i32>, &BTreeMap<String, String>)> {
+        let all = self.broker_configs.iter();
+        all.map(|(broker, configs)| (*broker, &**configs))
     }
 
     /// The cluster's id.
@@ -182,6 +199,12 @@ impl Image {
             Change::TopicDeleted { id, name } => self.remove_topic(id, name),
             Change::TopicConfigsChanged { id, configs } => self.set_configs(id, configs),
             Change::PartitionsAdded { id, partitions } => self.add_partitions(id, partitions),
+            Change::BrokerConfigsChanged { broker, configs } => {
+                match configs.is_empty() {
+                    true => self.broker_configs.remove(broker),
+                    false => self.broker_configs.insert(*broker, configs.clone().into()),
+                };
+            }
             Change::BrokerRegistered { id, epoch } => {
                 self.brokers.insert(
                     *id,
@@ -273,6 +296,7 @@ impl std::fmt::Debug for Image {
             .field("topics", &self.topics.values().collect::<Vec<_>>())
             .field("brokers", &self.brokers.values().collect::<Vec<_>>())
             .field("producer_ids_next", &self.producer_ids_next)
+            .field("broker_configs", &self.broker_configs)
             .finish()
     }
 }

@@ -30,6 +30,8 @@ pub enum MetadataRecord {
     ProducerIds(ProducerIdsRecord),
     /// A broker registered.
     RegisterBroker(RegisterBrokerRecord),
+    /// All changed settings of a broker, or of all, in place of those before.
+    BrokerConfig(BrokerConfigRecord),
 }
 
 impl MetadataRecord {
@@ -47,6 +49,7 @@ impl MetadataRecord {
             MetadataRecord::RemoveTopic(record) => record.encode(&mut w, RECORD_VERSION),
             MetadataRecord::ProducerIds(record) => record.encode(&mut w, RECORD_VERSION),
             MetadataRecord::RegisterBroker(record) => record.encode(&mut w, RECORD_VERSION),
+            MetadataRecord::BrokerConfig(record) => record.encode(&mut w, RECORD_VERSION),
         }?;
         let chunks = w.finish();
         match <[Bytes; 1]>::try_from(chunks) {
@@ -77,6 +80,7 @@ impl MetadataRecord {
             4 => MetadataRecord::RemoveTopic(read(&mut r, record_type, version)?),
             5 => MetadataRecord::ProducerIds(read(&mut r, record_type, version)?),
             6 => MetadataRecord::RegisterBroker(read(&mut r, record_type, version)?),
+            7 => MetadataRecord::BrokerConfig(read(&mut r, record_type, version)?),
             unknown => return Err(RecordError::Type(unknown)),
         })
     }
@@ -89,6 +93,7 @@ impl MetadataRecord {
             MetadataRecord::RemoveTopic(_) => 4,
             MetadataRecord::ProducerIds(_) => 5,
             MetadataRecord::RegisterBroker(_) => 6,
+            MetadataRecord::BrokerConfig(_) => 7,
         }
     }
 }
@@ -130,6 +135,8 @@ pub enum RecordError {
 /// The frame of records. Not Kafka's 1, so that Kafka's tools refuse them with a clear
 /// message: the fields differ.
 const FRAME_VERSION: u32 = 64;
+/// Stands for all brokers in a [`BrokerConfigRecord`].
+const ALL_BROKERS: i32 = -1;
 /// The version in which every record is written.
 const RECORD_VERSION: i16 = 0;
 
@@ -143,6 +150,12 @@ pub fn records_of(change: &Change) -> Vec<MetadataRecord> {
             })]
         }
         Change::TopicConfigsChanged { id, configs } => vec![config_record(*id, configs)],
+        Change::BrokerConfigsChanged { broker, configs } => {
+            vec![MetadataRecord::BrokerConfig(BrokerConfigRecord {
+                broker_id: broker.unwrap_or(ALL_BROKERS),
+                overrides: config_entries(configs),
+            })]
+        }
         Change::PartitionsAdded { id, partitions } => partitions
             .iter()
             .map(|partition| partition_record(*id, partition))
@@ -171,10 +184,15 @@ pub fn records_of_image(image: &Image) -> impl Iterator<Item = MetadataRecord> +
     let producer_ids = Change::ProducerIdsAllocated {
         next: image.producer_ids_next(),
     };
+    let configs = image.all_broker_configs();
+    let configs = configs.map(|(broker, configs)| Change::BrokerConfigsChanged {
+        broker,
+        configs: configs.clone(),
+    });
     let topics = image
         .topics()
         .map(|topic| Change::TopicCreated(topic.clone()));
-    let changes = brokers.chain([producer_ids]).chain(topics);
+    let changes = brokers.chain([producer_ids]).chain(configs).chain(topics);
     changes.flat_map(|change| records_of(&change))
 }
 
@@ -205,14 +223,24 @@ fn partition_record(topic_id: Uuid, partition: &PartitionImage) -> MetadataRecor
 }
 
 fn config_record(topic_id: Uuid, configs: &BTreeMap<String, String>) -> MetadataRecord {
+    MetadataRecord::Config(ConfigRecord {
+        topic_id,
+        overrides: config_entries(configs),
+    })
+}
+
+fn config_entries(configs: &BTreeMap<String, String>) -> Vec<ConfigEntry> {
     let entries = configs.iter().map(|(name, value)| ConfigEntry {
         name: Str::from(name.clone()),
         value: Str::from(value.clone()),
     });
-    MetadataRecord::Config(ConfigRecord {
-        topic_id,
-        overrides: entries.collect(),
-    })
+    entries.collect()
+}
+
+fn configs_of(entries: Vec<ConfigEntry>) -> BTreeMap<String, String> {
+    let entries = entries.into_iter();
+    let pairs = entries.map(|entry| (entry.name.to_string(), entry.value.to_string()));
+    pairs.collect()
 }
 
 /// Why records do not make sense after those before them. The log was written by
@@ -345,6 +373,15 @@ impl Replay {
                     .apply_change(&Change::ProducerIdsAllocated { next: to });
                 Ok(())
             }
+            MetadataRecord::BrokerConfig(record) => {
+                self.close_open()?;
+                let id = record.broker_id;
+                self.image.apply_change(&Change::BrokerConfigsChanged {
+                    broker: (id != ALL_BROKERS).then_some(id),
+                    configs: configs_of(record.overrides),
+                });
+                Ok(())
+            }
             MetadataRecord::RegisterBroker(record) => {
                 self.close_open()?;
                 self.image.apply_change(&Change::BrokerRegistered {
@@ -418,15 +455,7 @@ impl Replay {
     }
 
     fn push_config(&mut self, record: ConfigRecord) -> Result<(), ReplayError> {
-        let entries = record.overrides.into_iter();
-        let configs = entries
-            .map(|entry| {
-                (
-                    entry.name.as_str().to_owned(),
-                    entry.value.as_str().to_owned(),
-                )
-            })
-            .collect();
+        let configs = configs_of(record.overrides);
         let id = record.topic_id;
         if let Some(Open::Topic(topic)) = self.open.as_mut() {
             if topic.id == id {
@@ -510,5 +539,10 @@ messages! {
     record RegisterBrokerRecord versions 0..=0 flexible 0 {
         broker_id: i32,
         broker_epoch: i64,
+    }
+    /// All changed settings of a broker; -1: of all brokers.
+    record BrokerConfigRecord versions 0..=0 flexible 0 {
+        broker_id: i32,
+        overrides: Vec<ConfigEntry>,
     }
 }

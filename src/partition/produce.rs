@@ -8,6 +8,7 @@ use super::Partition;
 use crate::config::FlushOnAck;
 use crate::protocol::ErrorCode;
 use crate::runtime::local::Permit;
+use crate::runtime::Mono;
 use bytes::Bytes;
 use std::any::Any;
 
@@ -36,6 +37,8 @@ pub struct ProduceTicket {
     pub log_append_time_ms: i64,
     /// The log start offset now.
     pub log_start_offset: i64,
+    /// When it was queued; of a retry, when it came.
+    pub queued_at: Mono,
     /// Resolves when the acks policy is met or cannot be met any more.
     pub done: ProduceDone,
 }
@@ -131,11 +134,13 @@ impl Partition {
         if producer.is_some() {
             inner.add_to_producers(&batch, now_ms);
         }
-        inner.enqueue(Queued::new(batch, keep, rt.now()));
+        let queued_at = rt.now();
+        inner.enqueue(Queued::new(batch, keep, queued_at));
         Ok(ProduceTicket {
             base_offset,
             log_append_time_ms,
             log_start_offset,
+            queued_at,
             done,
         })
     }

@@ -96,6 +96,7 @@ impl Inner {
             base_offset: original.base_offset(),
             log_append_time_ms,
             log_start_offset: self.replica.borrow().log_start_offset(),
+            queued_at: self.storage.rt().now(),
             done: self.wait_for(acks, original.last_offset + 1),
         }
     }

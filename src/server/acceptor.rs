@@ -6,9 +6,12 @@
 
 use super::admission::{Admission, Limits, Pace, Refusal};
 use super::registry::LogLimit;
+use crate::config::BrokerConfig;
 use crate::runtime::{IoErrorKind, Listener, Queue, Rt};
 use crate::shard::{Control, Incoming};
+use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The pause after accept(2) failed, for example for want of descriptors.
@@ -20,16 +23,16 @@ pub(super) struct Acceptor {
     pub control: Control,
     pub listener: Rc<Listener>,
     pub shards: usize,
-    pub limits: Limits,
-    /// Connections accepted in a second.
-    pub rate_max: u32,
+    /// `max.connections.per.ip.overrides` as the start resolved them.
+    pub overrides: Vec<(IpAddr, usize)>,
 }
 
 impl Acceptor {
     /// Accepts until the listener is closed.
     pub async fn run(self) {
-        let mut admission = Admission::new(self.shards, self.limits);
-        let mut pace = Pace::new(self.rate_max, self.rt.now());
+        let mut config = self.control.config();
+        let mut admission = Admission::new(self.shards, self.limits(&config));
+        let mut pace = Pace::new(config.max_connection_creation_rate, self.rt.now());
         let log_limit = LogLimit::default();
         // A state that lasts is told of once.
         let (mut is_full, mut has_failed) = (false, false);
@@ -47,6 +50,12 @@ impl Acceptor {
                 }
             };
             has_failed = false;
+            let config_now = self.control.config();
+            if !Arc::ptr_eq(&config, &config_now) {
+                config = config_now;
+                admission.set_limits(self.limits(&config));
+                pace.set_rate(config.max_connection_creation_rate);
+            }
             let peer = accepted.peer_addr();
             let admitted = admission.admit(peer.ip());
             let was_full = is_full;
@@ -63,6 +72,7 @@ impl Acceptor {
                     });
                 }
                 Err(refusal) => {
+                    self.control.counters().connections_refused.add(1);
                     let is_news = !(is_full && was_full);
                     if is_news && log_limit.allows(self.rt.now()) {
                         tracing::warn!(%peer, "connection refused: {refusal}");
@@ -73,6 +83,16 @@ impl Acceptor {
             if !pause.is_zero() {
                 self.rt.sleep(pause).await;
             }
+        }
+    }
+
+    fn limits(&self, config: &BrokerConfig) -> Limits {
+        let changed = config.dynamic_connection_overrides();
+        let changed = changed.map(|all| all.into_iter().map(|(ip, max)| (ip, max as usize)));
+        Limits {
+            open_max: config.max_connections as usize,
+            per_address_max: config.max_connections_per_ip as usize,
+            overrides: changed.map_or_else(|| self.overrides.clone(), Iterator::collect),
         }
     }
 }

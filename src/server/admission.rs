@@ -25,6 +25,15 @@ pub(super) struct Limits {
     pub overrides: Vec<(IpAddr, usize)>,
 }
 
+impl Limits {
+    fn canonical(mut self) -> Limits {
+        for (address, _) in &mut self.overrides {
+            *address = address.to_canonical();
+        }
+        self
+    }
+}
+
 /// Why a connection is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
@@ -42,15 +51,17 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    pub fn new(shards: usize, mut limits: Limits) -> Admission {
-        for (address, _) in &mut limits.overrides {
-            *address = address.to_canonical();
-        }
+    pub fn new(shards: usize, limits: Limits) -> Admission {
         Admission {
-            limits,
+            limits: limits.canonical(),
             by_shard: (0..shards).map(|_| Arc::default()).collect(),
             by_address: BTreeMap::new(),
         }
+    }
+
+    /// Other limits from now on. Connections that are open stay open.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits.canonical();
     }
 
     /// Takes a connection: the shard that has the fewest serves it.
@@ -105,6 +116,12 @@ impl Pace {
             allowance: per_second,
             at: now,
         }
+    }
+
+    /// Another rate from now on.
+    pub fn set_rate(&mut self, per_second: u32) {
+        self.per_second = f64::from(per_second);
+        self.allowance = self.allowance.min(self.per_second);
     }
 
     /// Counts a connection; how long to wait before the next is accepted.

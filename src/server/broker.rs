@@ -7,11 +7,14 @@
 
 use super::run::{self, ControlPlan, Ready, ServeError};
 use crate::config::{BrokerConfig, HostPort};
-use crate::runtime::native::{self, ExecutorHandle, ExecutorPlan, ServiceManager};
+use crate::observe::Stalls;
+use crate::protocol::ApiKey;
+use crate::runtime::native::{self, ExecutorHandle, ExecutorPlan, ServiceManager, StallWatch};
 use crate::runtime::Rt;
 use crate::shard::{Seat, ShardSizes};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{mpsc, Arc};
+use std::time::Duration;
 
 /// Requests that one executor may have under way at another.
 const MESH_WINDOW: usize = 1024;
@@ -56,7 +59,13 @@ pub fn start(
     let (_, files_max) = native::raise_nofile_limit();
     let sizes = sizes(&config, shards, files_max);
     let addr = resolve(&config.listener)?;
+    let admin_addr = resolve_admin(&config)?;
     let connection_overrides = resolve_overrides(&config)?;
+    let stalls = Stalls::new(|key| ApiKey::declared(key).map(ApiKey::name));
+    let watch = (config.stall_threshold_ms > 0).then(|| StallWatch {
+        stalls: stalls.clone(),
+        threshold: Duration::from_millis(config.stall_threshold_ms.into()),
+    });
     let mut seats = native::mesh(shards + 1, MESH_WINDOW);
     let control_seat = seats.pop().expect("one seat for each executor");
     let (bound_tx, bound_rx) = mpsc::channel::<Bound>();
@@ -65,10 +74,16 @@ pub fn start(
         addr,
         cpus: cpus.clone(),
         sizes: sizes.clone(),
+        admin_addr,
+        stalls,
         connection_overrides,
         manager,
     };
-    let control = native::spawn_executor(ExecutorPlan::new("control"), move |rt| {
+    let executor = |name: String| ExecutorPlan {
+        stalls: watch.clone(),
+        ..ExecutorPlan::new(name)
+    };
+    let control = native::spawn_executor(executor("control".to_owned()), move |rt| {
         control_main(rt, plan, control_seat, bound_tx, on_ready)
     })?;
     let bound = match bound_rx.recv() {
@@ -89,7 +104,7 @@ pub fn start(
         handles.push(native::spawn_executor(
             ExecutorPlan {
                 cpu: cpus[me],
-                ..ExecutorPlan::new(format!("shard-{me}"))
+                ..executor(format!("shard-{me}"))
             },
             move |rt| run::shard(rt, seat, me, shards, config, sizes),
         )?);
@@ -134,6 +149,19 @@ fn resolve(listener: &HostPort) -> Result<SocketAddr, ServeError> {
         host: listener.host.clone(),
         detail: error.to_string(),
     })
+}
+
+fn resolve_admin(config: &BrokerConfig) -> Result<Option<SocketAddr>, ServeError> {
+    let Some(listener) = &config.admin_listener else {
+        return Ok(None);
+    };
+    match native::resolve(&listener.host, listener.port) {
+        Ok(addr) => Ok(Some(addr)),
+        Err(error) => Err(ServeError::ResolveAdmin {
+            host: listener.host.clone(),
+            detail: error.to_string(),
+        }),
+    }
 }
 
 /// As Kafka does: once, when it starts.

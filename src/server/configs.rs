@@ -1,15 +1,17 @@
 //! DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 //!
-//! What is described is read from the table of settings (`config/`). Topics are altered
-//! by the controller, and the answer leaves after every shard has put the change in
-//! force. The broker's own settings are shown and not altered: they come from its file.
+//! What is described is read from the table of settings (`config/`). Topics and brokers are
+//! altered by the controller, and the answer leaves after every shard has put the change in
+//! force.
 //!
 //! An answer can be far larger than its request, so the memory of a description is
 //! reserved before it is made, and one that could not be sent is refused.
 
 use super::respond::{Answer, Asked, BadRequest};
-use crate::config::{describe_broker, describe_topic, Described};
-use crate::controller::{AlterConfigOp, ConfigsAlteration, ConfigsChange, ControllerFault};
+use crate::config::{describe_broker, describe_cluster, describe_topic, Described};
+use crate::controller::{
+    AlterConfigOp, ConfigTarget, ConfigsAlteration, ConfigsChange, ControllerFault,
+};
 use crate::metadata::validate_topic_name;
 use crate::protocol::messages::{
     AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse,
@@ -138,6 +140,7 @@ fn settings_of(
         Some(keys) if !keys.is_empty() => keys.iter().any(|key| *key == described.name),
         _ => true,
     };
+    let config = shard.config();
     match resource.resource_type {
         TOPIC => {
             let invalid = |message| ControllerFault::new(ErrorCode::InvalidTopicException, message);
@@ -149,22 +152,13 @@ fn settings_of(
                     format!("The topic '{name}' does not exist."),
                 )
             })?;
-            let all = describe_topic(shard.config(), &topic.configs);
+            let all = describe_topic(&config, &topic.configs);
             Ok(all.filter(wanted).collect())
         }
-        // What all brokers have in common and was changed while they run: nothing.
-        BROKER if name.is_empty() => Ok(Vec::new()),
+        BROKER if name.is_empty() => Ok(describe_cluster(&config).filter(wanted).collect()),
         BROKER => {
-            let node_id = shard.config().node_id;
-            let id: i32 = name.parse().map_err(|_| {
-                invalid_request(format!("Broker id must be an integer, but it is: {name}"))
-            })?;
-            if id != node_id {
-                return Err(invalid_request(format!(
-                    "Unexpected broker id, expected {node_id} or empty string, but received {name}"
-                )));
-            }
-            Ok(describe_broker(shard.config()).filter(wanted).collect())
+            this_broker(shard, name, "expected {} or empty string,")?;
+            Ok(describe_broker(&config).filter(wanted).collect())
         }
         other => Err(unsupported_type(other)),
     }
@@ -257,8 +251,8 @@ impl Detail {
     }
 }
 
-/// Brings the changes of topics to the controller and refuses all others. One result
-/// for each resource, in order.
+/// Brings the changes of topics and of this broker to the controller and refuses all others.
+/// One result for each resource, in order.
 async fn apply(
     shard: &Shard,
     resources: &[(i8, Str)],
@@ -269,20 +263,18 @@ async fn apply(
     let mut alterations = Vec::new();
     let mut places = Vec::new();
     for ((resource_type, name), change) in resources.iter().zip(changes) {
-        let refused = match *resource_type {
-            TOPIC => {
-                places.push(results.len());
-                alterations.push(ConfigsAlteration {
-                    topic: name.to_string(),
-                    change,
-                });
-                Ok(())
+        let target = match *resource_type {
+            TOPIC => Ok(ConfigTarget::Topic(name.to_string())),
+            BROKER if name.is_empty() => Ok(ConfigTarget::Broker(None)),
+            BROKER => {
+                this_broker(shard, name, "expected {},").map(|id| ConfigTarget::Broker(Some(id)))
             }
-            BROKER => Err(invalid_request(
-                "A broker's settings can't be altered while it runs; change them in its configuration file and restart it.",
-            )),
             other => Err(unsupported_type(other)),
         };
+        let refused = target.map(|target| {
+            places.push(results.len());
+            alterations.push(ConfigsAlteration { target, change });
+        });
         results.push(refused);
     }
     if alterations.is_empty() {
@@ -303,6 +295,22 @@ async fn apply(
     results
 }
 
+/// The id of this broker, if that is what the name of the resource says; `expected` is how
+/// Kafka puts it otherwise.
+fn this_broker(shard: &Shard, name: &str, expected: &str) -> Result<i32, ControllerFault> {
+    let node_id = shard.config().node_id;
+    let id: i32 = name
+        .parse()
+        .map_err(|_| invalid_request(format!("Broker id must be an integer, but it is: {name}")))?;
+    if id != node_id {
+        let expected = expected.replace("{}", &node_id.to_string());
+        return Err(invalid_request(format!(
+            "Unexpected broker id, {expected} but received {name}"
+        )));
+    }
+    Ok(id)
+}
+
 fn operation(number: i8, value: Option<String>) -> AlterConfigOp {
     match number {
         0 => AlterConfigOp::Set(value),
@@ -317,7 +325,7 @@ fn unsupported_type(resource_type: i8) -> ControllerFault {
     let what = match resource_type {
         8 => "a broker's loggers have no levels that can be read or altered; set HIGHWATER_LOG",
         16 => "there are no client metrics",
-        32 => "there are no groups",
+        32 => "groups have no settings of their own",
         _ => "use 2 (topic) or 4 (broker)",
     };
     invalid_request(format!(

@@ -116,12 +116,15 @@ async fn read_frames(
             Ok(len) if len <= limit => len,
             _ => return Err(Ended::FrameLength { length, limit }),
         };
-        if shard.memory().frame_must_wait(len) {
-            shard.counters().memory_waits.add(1);
-        }
+        let must_wait = shard.memory().frame_must_wait(len);
         let charge = shard.memory().frame(len).await;
+        if must_wait {
+            shard.counters().memory_waits.add(1);
+            open.active_at.set(shard.rt().now());
+        }
         let mut body = vec![0; len];
-        open.reading.set(Some(Transfer::new(len, shard.rt().now())));
+        open.reading
+            .set(Some(Transfer::new(len, open.active_at.get())));
         let whole = read_exact(&mut reader, &mut body, |done| {
             Transfer::reached(&open.reading, done);
             open.active_at.set(shard.rt().now());

@@ -23,7 +23,7 @@ pub(super) async fn run(
         })?);
     }
     let response = match shard.quorum().await {
-        Ok(state) => the_quorum(shard, &state),
+        Ok(state) => the_quorum(shard, &state, asked.api_version),
         Err(code) => DescribeQuorumResponse {
             error_code: code.code(),
             error_message: Some(Str::from_static(code.message())),
@@ -33,11 +33,16 @@ pub(super) async fn run(
     Ok(asked.answer(&response)?)
 }
 
-fn the_quorum(shard: &Shard, state: &QuorumState) -> DescribeQuorumResponse {
+fn the_quorum(shard: &Shard, state: &QuorumState, api_version: i16) -> DescribeQuorumResponse {
     let config = shard.config();
+    // Directories and nodes are younger than the first versions.
+    let knows_nodes = api_version >= 2;
     let voter = QuorumReplicaState {
         replica_id: config.node_id,
-        replica_directory_id: state.directory_id,
+        replica_directory_id: match knows_nodes {
+            true => state.directory_id,
+            false => Default::default(),
+        },
         log_end_offset: state.end_offset,
         // A leader has, at each moment, all that it has.
         last_fetch_timestamp: state.now_ms,
@@ -64,10 +69,13 @@ fn the_quorum(shard: &Shard, state: &QuorumState) -> DescribeQuorumResponse {
             topic_name: Str::from_static(METADATA_TOPIC_NAME),
             partitions: vec![partition],
         }],
-        nodes: vec![QuorumNode {
-            node_id: config.node_id,
-            listeners: listener.collect(),
-        }],
+        nodes: match knows_nodes {
+            true => vec![QuorumNode {
+                node_id: config.node_id,
+                listeners: listener.collect(),
+            }],
+            false => Vec::new(),
+        },
         ..Default::default()
     }
 }

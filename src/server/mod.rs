@@ -30,6 +30,7 @@ mod group_admin;
 mod group_membership;
 mod group_offsets;
 mod groups;
+mod http;
 mod init_producer_id;
 mod list_offsets;
 mod log_dirs;

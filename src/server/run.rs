@@ -5,10 +5,11 @@
 //! production (`broker.rs` starts the executors) and in the simulator (its tests).
 
 use super::acceptor::Acceptor;
-use super::admission::Limits;
+use super::http::{Admin, Phase};
 use super::registry::{Host, Registry};
 use super::service::Service;
 use crate::config::{BrokerConfig, HostPort};
+use crate::observe::Stalls;
 use crate::runtime::local::oneshot;
 use crate::runtime::native::{ExecutorDied, ServiceManager, StartError};
 use crate::runtime::{IoError, Listener, MeshError, Queue, Rt};
@@ -41,6 +42,8 @@ pub struct Ready {
     pub start: StartKind,
     /// What loading found.
     pub loaded: LoadSummary,
+    /// Where the admin HTTP listens, if it does.
+    pub admin: Option<SocketAddr>,
 }
 
 /// Why the broker did not start, or did not stop cleanly.
@@ -74,6 +77,17 @@ pub enum ServeError {
     /// The address is taken, or may not be used.
     #[error("listeners: {0}")]
     Listen(IoError),
+    /// The admin HTTP's address is taken, or may not be used.
+    #[error("admin.listener: {0}")]
+    ListenAdmin(IoError),
+    /// The admin HTTP's host name has no address.
+    #[error("admin.listener: {host} has no address: {detail}")]
+    ResolveAdmin {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        detail: String,
+    },
     /// Listening on every address needs an address to tell to clients.
     #[error("listening on {0}, clients need to be told a host name or address: set advertised.listeners (--advertised-listener HOST:PORT)")]
     Advertise(SocketAddr),
@@ -104,6 +118,10 @@ pub(super) struct ControlPlan {
     /// The CPU of each shard.
     pub cpus: Vec<Option<usize>>,
     pub sizes: ShardSizes,
+    /// Where the admin HTTP listens, if it does.
+    pub admin_addr: Option<SocketAddr>,
+    /// Where stalls are recorded.
+    pub stalls: Stalls,
     /// `max.connections.per.ip.overrides`, with the names resolved.
     pub connection_overrides: Vec<(IpAddr, usize)>,
     /// Who is told how it goes.
@@ -115,6 +133,7 @@ pub(super) struct Prepared {
     rt: Rt,
     control: Control,
     listener: Listener,
+    admin: Option<Listener>,
     plan: ControlPlan,
 }
 
@@ -136,13 +155,32 @@ pub(super) async fn prepare(rt: &Rt, mut plan: ControlPlan) -> Result<Prepared, 
     )
     .await?;
     let listener = rt.listen(plan.addr).await.map_err(ServeError::Listen)?;
+    let admin = listen_admin(rt, &plan).await?;
     plan.config.advertised_listener = Some(advertised(&plan.config, listener.local_addr())?);
     Ok(Prepared {
         rt: rt.clone(),
         control,
         listener,
+        admin,
         plan,
     })
+}
+
+/// Takes the admin port. One that nobody asked for by name is done without.
+async fn listen_admin(rt: &Rt, plan: &ControlPlan) -> Result<Option<Listener>, ServeError> {
+    let Some(addr) = plan.admin_addr else {
+        return Ok(None);
+    };
+    match rt.listen(addr).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if plan.config.given.get("admin.listener").is_some() => {
+            Err(ServeError::ListenAdmin(error))
+        }
+        Err(error) => {
+            tracing::warn!("no metrics over HTTP: admin.listener: {error}");
+            Ok(None)
+        }
+    }
 }
 
 /// Runs the control executor until `stop` resolves or the data directory fails.
@@ -153,14 +191,27 @@ pub(super) async fn control(
     stop: Pin<Box<dyn Future<Output = ()>>>,
     on_ready: impl FnOnce(&Ready),
 ) -> Result<(), ServeError> {
+    let mut prepared = prepared;
     let control = prepared.control.clone();
     control.join(seat).await;
+    let admin = prepared.admin.take().map(|listener| {
+        let config = Arc::new(prepared.plan.config.clone());
+        let stalls = prepared.plan.stalls.clone();
+        Admin::new(&prepared.rt, &control, config, stalls, listener)
+    });
+    if let Some(admin) = &admin {
+        tracing::info!(addr = %admin.addr(), "metrics and health are served over HTTP");
+        admin.start();
+    }
     let service = Service::new(&prepared.rt, prepared.plan.manager.clone());
-    let served = load_and_serve(prepared, &service, stop, on_ready);
+    let served = load_and_serve(prepared, admin.as_ref(), &service, stop, on_ready);
     let ended = or(served, async {
         match service.feed_watchdog(&control).await {}
     })
     .await;
+    if let Some(admin) = &admin {
+        admin.close();
+    }
     control.leave().await;
     if ended.is_ok() {
         tracing::info!("stopped cleanly");
@@ -186,6 +237,7 @@ pub(super) async fn shard(
 
 async fn load_and_serve(
     prepared: Prepared,
+    admin: Option<&Admin>,
     service: &Service,
     mut stop: Pin<Box<dyn Future<Output = ()>>>,
     on_ready: impl FnOnce(&Ready),
@@ -195,7 +247,13 @@ async fn load_and_serve(
         control,
         listener,
         plan,
+        ..
     } = prepared;
+    let enter = |phase| {
+        if let Some(admin) = admin {
+            admin.enter(phase);
+        }
+    };
     tracing::info!(start = ?control.start_kind(), "loading partitions");
     let (tell, loaded) = oneshot();
     let loading = control.clone();
@@ -213,6 +271,8 @@ async fn load_and_serve(
         return Err(ServeError::StoppedWhileLoading);
     };
     let shards = plan.cpus.len();
+    let loaded = loaded?;
+    enter(Phase::Serving);
     let ready = Ready {
         listen: listener.local_addr(),
         advertised: advertised(&plan.config, listener.local_addr())?,
@@ -221,7 +281,8 @@ async fn load_and_serve(
         sizes: plan.sizes,
         cluster_id: control.cluster_id(),
         start: control.start_kind(),
-        loaded: loaded?,
+        loaded,
+        admin: admin.map(Admin::addr),
     };
     on_ready(&ready);
     let listener = Rc::new(listener);
@@ -230,12 +291,7 @@ async fn load_and_serve(
         control: control.clone(),
         listener: listener.clone(),
         shards,
-        limits: Limits {
-            open_max: plan.config.max_connections as usize,
-            per_address_max: plan.config.max_connections_per_ip as usize,
-            overrides: plan.connection_overrides,
-        },
-        rate_max: plan.config.max_connection_creation_rate,
+        overrides: plan.connection_overrides,
     };
     rt.spawn(Queue::Latency, async move { acceptor.run().await });
     let (online, offline) = (ready.loaded.online, ready.loaded.offline.len());
@@ -254,6 +310,7 @@ async fn load_and_serve(
     let failed = async { Some(control.failed().await) };
     let failure = or(told_to_stop, or(failed, tell_serving)).await;
     listener.close();
+    enter(Phase::Stopping);
     service
         .tell("STOPPING=1\nSTATUS=Stopping: connections are drained, then everything is flushed")
         .await;

@@ -7,6 +7,9 @@
 //! once; each partition is served whatever the number of shards. Each
 //! run ends with a clean stop and a start that finds the marker.
 
+mod admin_http;
+mod group_members;
+mod groups;
 mod idempotent;
 mod log_starts;
 mod settings;
@@ -14,6 +17,7 @@ mod settings;
 use super::run::{self, ControlPlan, ServeError};
 use crate::client::{BrokerConnection, ClientError, ConnectionOptions};
 use crate::config::{BrokerConfig, HostPort};
+use crate::observe::Stalls;
 use crate::protocol::batch::{BatchBuilder, Batches};
 use crate::protocol::messages::*;
 use crate::protocol::{ErrorCode, Records, Str};
@@ -164,6 +168,8 @@ struct Story {
     client: SimNode,
     known: Rc<Known>,
     cuts: Cell<u64>,
+    /// Where its admin HTTP listens.
+    admin: Cell<Option<SocketAddr>>,
 }
 
 /// A broker that serves.
@@ -185,6 +191,7 @@ impl Story {
             client,
             known: Rc::default(),
             cuts: Cell::new(0),
+            admin: Cell::new(None),
         }
     }
 
@@ -240,6 +247,8 @@ impl Story {
             log_segment_bytes: 4_000,
             log_flush_offset_checkpoint_interval_ms: 500,
             replica_high_watermark_checkpoint_interval_ms: 300,
+            offsets_topic_num_partitions: 5,
+            offsets_topic_segment_bytes: 16 << 10,
             ..BrokerConfig::default()
         };
         let plan = ControlPlan {
@@ -247,6 +256,8 @@ impl Story {
             addr,
             cpus: vec![None; shards],
             sizes: SIZES,
+            admin_addr: self.admin.get(),
+            stalls: Stalls::new(|_| None),
             connection_overrides: Vec::new(),
             manager: ServiceManager::default(),
         };

@@ -57,7 +57,7 @@ pub(super) async fn create(
         .map(|(i, (name, result))| match result {
             Ok(created) => {
                 let configs =
-                    (i < TOPICS_DESCRIBED_MAX).then(|| configs_of(shard.config(), &created));
+                    (i < TOPICS_DESCRIBED_MAX).then(|| configs_of(&shard.config(), &created));
                 CreatableTopicResult {
                     name,
                     topic_id: created.id,

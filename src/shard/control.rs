@@ -7,10 +7,11 @@
 use super::messages::{
     CheckpointLine, LoadOrder, LoadSummary, PartitionKey, QuorumState, Reply, Request,
 };
-use super::{Incoming, Seat};
+use super::{configs_in_force, Incoming, Seat};
 use crate::config::BrokerConfig;
 use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
+use crate::observe::Counters;
 use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
@@ -61,6 +62,10 @@ struct Inner {
     controller: Controller,
     data_dir: DataDir,
     start: StartKind,
+    /// What the broker started with.
+    started: Arc<BrokerConfig>,
+    /// The same under what was changed while it runs.
+    config: RefCell<Arc<BrokerConfig>>,
     mesh: RefCell<Option<Mesh<Request, Reply>>>,
     /// Changes reach the shards one after the other.
     change: Budget,
@@ -75,6 +80,7 @@ struct Inner {
     writing: Budget,
     failed: Event,
     failure: RefCell<Option<String>>,
+    counters: Counters,
 }
 
 impl Control {
@@ -110,6 +116,7 @@ impl Control {
         )
         .await?;
         let lines = lines_of(&image, &data_dir);
+        let in_force = configs_in_force(config, &image);
         Ok(Control(Rc::new(Inner {
             rt: rt.clone(),
             shards: options.shards,
@@ -119,6 +126,8 @@ impl Control {
             controller,
             data_dir,
             start,
+            started: config.clone(),
+            config: RefCell::new(in_force.map_or_else(|| config.clone(), Arc::new)),
             mesh: RefCell::new(None),
             change: Budget::new(1),
             lines: RefCell::new(lines),
@@ -132,6 +141,7 @@ impl Control {
             writing: Budget::new(1),
             failed: Event::new(),
             failure: RefCell::new(None),
+            counters: Counters::default(),
         })))
     }
 
@@ -143,6 +153,31 @@ impl Control {
     /// The cluster's id.
     pub fn cluster_id(&self) -> Uuid {
         self.0.data_dir.meta().cluster_id
+    }
+
+    /// What the control executor counts: refused connections.
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// The cluster's image.
+    pub fn image(&self) -> Image {
+        self.0.controller.image()
+    }
+
+    /// Why the data directory is offline, if it is.
+    pub fn failure(&self) -> Option<String> {
+        self.0.failure.borrow().clone()
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.0.shards
+    }
+
+    /// The broker's settings as they are in force now.
+    pub fn config(&self) -> Arc<BrokerConfig> {
+        self.0.config.borrow().clone()
     }
 
     /// Takes the last seat of the mesh and starts to answer.
@@ -268,7 +303,7 @@ impl Control {
         self.mesh().close();
     }
 
-    fn mesh(&self) -> Mesh<Request, Reply> {
+    pub(super) fn mesh(&self) -> Mesh<Request, Reply> {
         self.0
             .mesh
             .borrow()
@@ -277,7 +312,7 @@ impl Control {
     }
 
     /// Sends one request to each shard and waits for all replies.
-    async fn call_each(&self, requests: Vec<Request>) -> Result<Vec<Reply>, MeshError> {
+    pub(super) async fn call_each(&self, requests: Vec<Request>) -> Result<Vec<Reply>, MeshError> {
         let mesh = self.mesh();
         let mut calls: Vec<_> = requests
             .into_iter()
@@ -393,9 +428,9 @@ impl Control {
             | Request::GroupAnswered { .. }
             | Request::GroupGone { .. }
             | Request::ListGroups
-            | Request::CommittedOffsets(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
+            | Request::Metrics(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),
         }
     }
@@ -415,6 +450,7 @@ impl Control {
     /// before anybody can create a topic of that name.
     async fn carry(&self, delta: Option<Delta>) {
         let Some(delta) = delta else { return };
+        self.adopt_configs(&delta);
         let requests = (0..self.0.shards)
             .map(|_| Request::Apply(delta.clone()))
             .collect();
@@ -442,6 +478,16 @@ impl Control {
         self.all_dirty();
         if let Err(error) = self.write_all().await {
             self.fail(error.to_string());
+        }
+    }
+
+    fn adopt_configs(&self, delta: &Delta) {
+        let mut changes = delta.changes.iter();
+        if changes.any(|change| matches!(change, Change::BrokerConfigsChanged { .. })) {
+            let image = self.0.controller.image();
+            if let Some(config) = configs_in_force(&self.0.started, &image) {
+                *self.0.config.borrow_mut() = Arc::new(config);
+            }
         }
     }
 

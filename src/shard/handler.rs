@@ -76,7 +76,6 @@ fn handle(
                 reply.send(Reply::EpochEnds(shard_.epoch_ends_here(parts).await));
             });
         }
-        Request::Ping => reply.send(Reply::Done),
         Request::Watch(order) => reply.send(shard.watch_here(from, order)),
         Request::Unwatch(watch) => {
             shard.unwatch_here(from, watch);
@@ -90,6 +89,14 @@ fn handle(
             let shard_ = shard.clone();
             spawn(shard, async move {
                 reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
+            });
+        }
+        Request::Ping => reply.send(Reply::Pong(shard.0.partitions.loading.get())),
+        Request::Metrics(order) => {
+            let shard_ = shard.clone();
+            shard.rt().spawn(Queue::Background, async move {
+                let figures = shard_.metrics_here(order).await;
+                reply.send(Reply::Metrics(Box::new(figures)));
             });
         }
         Request::Group(order) => {
@@ -108,11 +115,6 @@ fn handle(
             reply.send(Reply::Done);
         }
         Request::ListGroups => reply.send(Reply::Groups(shard.list_groups_here())),
-        Request::CommittedOffsets(rows_max) => {
-            reply.send(Reply::CommittedOffsets(
-                shard.committed_offsets_here(rows_max),
-            ));
-        }
         Request::LogSizes(keys) => {
             let shard_ = shard.clone();
             spawn(shard, async move {

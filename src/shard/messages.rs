@@ -1,6 +1,7 @@
 //! What travels between executors: one request type and one reply type for the
 //! whole mesh. Everything in them is owned and `Send`; record bytes are refcounted.
 
+use super::metrics::{MetricsOrder, ShardMetrics};
 use super::Incoming;
 use crate::controller::{
     ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
@@ -77,8 +78,6 @@ pub enum Request {
     },
     /// Shard to shard: the groups that it coordinates.
     ListGroups,
-    /// Shard to shard: the offsets committed there, at most so many.
-    CommittedOffsets(usize),
     /// Shard to control.
     CreateTopics {
         /// What to create.
@@ -106,6 +105,8 @@ pub enum Request {
     AllocateProducerIds(i32),
     /// Shard to owner: what these partitions know of producers.
     DescribeProducers(Vec<PartitionKey>),
+    /// Control to shard: its figures.
+    Metrics(MetricsOrder),
     /// Shard to owner: how large these logs are.
     LogSizes(Vec<PartitionKey>),
     /// Shard to control: how far the metadata log is.
@@ -142,8 +143,6 @@ pub enum Reply {
     Later,
     /// The answer to [`Request::ListGroups`].
     Groups(Result<Vec<GroupOverview>, ErrorCode>),
-    /// The answer to [`Request::CommittedOffsets`].
-    CommittedOffsets(Vec<CommittedRow>),
     /// The answer to [`Request::CreateTopics`].
     TopicsCreated(Vec<Result<CreatedTopic, ControllerFault>>),
     /// The answer to [`Request::DeleteTopics`].
@@ -161,8 +160,21 @@ pub enum Reply {
     Quorum(QuorumState),
     /// The answer to [`Request::Close`].
     Closed(CloseSummary),
+    /// The answer to [`Request::Ping`].
+    Pong(Pong),
+    /// The answer to [`Request::Metrics`].
+    Metrics(Box<ShardMetrics>),
     /// The receiver is not in a state to do this (it is loading or has closed).
     Busy,
+}
+
+/// How far a shard is with its load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pong {
+    /// Partitions that it has loaded since the start, those included that are offline.
+    pub loaded: usize,
+    /// Partitions that it is to load; 0 until it was told.
+    pub to_load: usize,
 }
 
 /// How far the metadata log is on its one voter.
@@ -332,19 +344,6 @@ pub struct GroupOrder {
     pub ticket: Ticket,
     /// The call.
     pub call: GroupCall,
-}
-
-/// A committed offset.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommittedRow {
-    /// Whose.
-    pub group: String,
-    /// The topic.
-    pub topic: String,
-    /// The partition.
-    pub partition: i32,
-    /// The next offset that the group reads.
-    pub offset: i64,
 }
 
 /// A question about where a leader epoch ended.

@@ -22,6 +22,7 @@ mod incoming;
 mod log_sizes;
 mod memory;
 mod messages;
+mod metrics;
 mod offsets;
 mod owners;
 mod partitions;
@@ -30,6 +31,7 @@ mod produce;
 mod produce_tests;
 mod producers;
 mod retention;
+mod scrape;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -39,9 +41,13 @@ pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, CommittedRow, DeleteRecordsPart, EpochEndPart, FetchPart,
-    ListOffsetsPart, LoadSummary, PartitionKey, ProduceFault, ProducePart, Produced, QuorumState,
-    Reply, Request,
+    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
+    LoadSummary, PartitionKey, Pong, ProduceFault, ProducePart, Produced, QuorumState, Reply,
+    Request,
+};
+pub use metrics::{
+    CommittedFigures, GroupFigures, MetricsOrder, PartitionFigures, PartitionStates, ShardMetrics,
+    TopicFigures,
 };
 
 use crate::config::BrokerConfig;
@@ -73,7 +79,10 @@ pub struct Shard(Rc<Inner>);
 
 struct Inner {
     rt: Rt,
-    config: Arc<BrokerConfig>,
+    /// What the broker started with.
+    started: Arc<BrokerConfig>,
+    /// The same under what was changed while it runs.
+    config: RefCell<Arc<BrokerConfig>>,
     mesh: RefCell<Option<Mesh<Request, Reply>>>,
     me: usize,
     shards: usize,
@@ -138,7 +147,8 @@ impl Shard {
         let counters = storage.counters().clone();
         let shard = Shard(Rc::new(Inner {
             rt: rt.clone(),
-            config,
+            started: config.clone(),
+            config: RefCell::new(config),
             mesh: RefCell::new(None),
             me,
             shards,
@@ -175,9 +185,17 @@ impl Shard {
         &self.0.rt
     }
 
-    /// The broker's settings.
-    pub fn config(&self) -> &BrokerConfig {
-        &self.0.config
+    /// The broker's settings as they are in force now: those that can change while it runs
+    /// are asked for at each use.
+    pub fn config(&self) -> Arc<BrokerConfig> {
+        self.0.config.borrow().clone()
+    }
+
+    /// Puts in force what an image says of the broker's settings.
+    fn adopt_configs(&self, image: &Image) {
+        if let Some(config) = configs_in_force(&self.0.started, image) {
+            *self.0.config.borrow_mut() = Arc::new(config);
+        }
     }
 
     /// This shard's memory budgets.
@@ -317,6 +335,19 @@ impl Shard {
     async fn call_control(&self, request: Request) -> Result<Reply, ErrorCode> {
         self.call(self.0.shards, request).await
     }
+}
+
+/// The settings of a broker that started with `started`, under those that the image gives
+/// it. `None`, and a line in the log, if they do not hold here although the controller has
+/// checked them: it then serves on with those that it has.
+fn configs_in_force(started: &BrokerConfig, image: &Image) -> Option<BrokerConfig> {
+    let none = Default::default();
+    let layer = |broker| image.broker_configs(broker).unwrap_or(&none);
+    let config = started.with_dynamic(layer(None), layer(Some(started.node_id)));
+    if let Err(error) = &config {
+        tracing::error!(%error, "changed broker settings are not in force: they are not valid here");
+    }
+    config.ok()
 }
 
 /// fdatasyncs that one shard may have under way at once.

@@ -1,7 +1,7 @@
 //! The partitions that this shard owns: loading, creating, deleting, closing.
 
 use super::messages::{
-    CheckpointLine, CloseSummary, LoadOrder, LoadSummary, PartitionKey, Request,
+    CheckpointLine, CloseSummary, LoadOrder, LoadSummary, PartitionKey, Pong, Request,
 };
 use super::Shard;
 use crate::config::{ConfigError, TopicConfig};
@@ -26,6 +26,8 @@ use uuid::Uuid;
 pub(super) struct Partitions {
     slots: RefCell<HashMap<PartitionKey, Slot>>,
     data_dir: RefCell<Option<PathBuf>>,
+    /// How far the load at start is.
+    pub loading: Cell<Pong>,
 }
 
 enum Slot {
@@ -100,6 +102,20 @@ impl Partitions {
         online
     }
 
+    /// Those that were opened, in no order, and how many could not be.
+    pub fn named_and_offline(&self) -> (Vec<Named>, u64) {
+        let slots = self.slots.borrow();
+        let mut named = Vec::with_capacity(slots.len());
+        let mut offline = 0;
+        for slot in slots.values() {
+            match slot {
+                Slot::Online(one) => named.push(one.clone()),
+                Slot::Offline { .. } => offline += 1,
+            }
+        }
+        (named, offline)
+    }
+
     /// Those that are offline, with the reason to give at a stop.
     fn all_offline(&self) -> Vec<(String, String)> {
         self.slots
@@ -132,6 +148,7 @@ impl Shard {
     /// Opens the partitions of the image that this shard owns.
     pub(super) async fn load(&self, order: LoadOrder) -> LoadSummary {
         *self.0.partitions.data_dir.borrow_mut() = Some(order.data_dir);
+        self.adopt_configs(&order.image);
         let lines: HashMap<PartitionKey, &CheckpointLine> = order
             .checkpoints
             .iter()
@@ -151,6 +168,10 @@ impl Shard {
             }
         }
         let progress = Progress::new(self, wanted.len());
+        self.0.partitions.loading.set(Pong {
+            loaded: 0,
+            to_load: wanted.len(),
+        });
         let loads = wanted
             .into_iter()
             .map(|(topic, key, load)| self.load_one(topic, key, load, &progress));
@@ -203,6 +224,14 @@ impl Shard {
                 Change::TopicConfigsChanged { id, .. } => {
                     if let Some(topic) = next.topic_by_id(id) {
                         self.configure_owned(topic);
+                    }
+                }
+                Change::BrokerConfigsChanged { .. } => {
+                    self.adopt_configs(&next);
+                    // Whatever a topic does not set itself may have changed.
+                    for topic in next.topics() {
+                        self.configure_owned(topic);
+                        self.rt().yield_if_needed().await;
                     }
                 }
                 Change::TopicDeleted { id, .. } => {
@@ -261,8 +290,8 @@ impl Shard {
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
         match &*topic.name {
-            OFFSETS_TOPIC_NAME => TopicConfig::resolve_internal(self.config(), overrides),
-            _ => TopicConfig::resolve(self.config(), overrides),
+            OFFSETS_TOPIC_NAME => TopicConfig::resolve_internal(&self.config(), overrides),
+            _ => TopicConfig::resolve(&self.config(), overrides),
         }
     }
 
@@ -505,6 +534,10 @@ impl Progress {
             Err(reason) => summary.offline.push((name.to_string(), reason)),
         }
         self.done.set(self.done.get() + 1);
+        shard.0.partitions.loading.set(Pong {
+            loaded: self.done.get(),
+            to_load: self.wanted,
+        });
         let now = shard.rt().now();
         if now.since(self.told_at.get()) >= PROGRESS_PAUSE && self.done.get() < self.wanted {
             self.told_at.set(now);

@@ -104,11 +104,13 @@ impl Shard {
             }
             tickets.push(self.queue(part.key, part.records, order.acks).await);
         }
+        let last = tickets.iter().rev().flatten().next();
+        let queued_at = last.map(|ticket: &ProduceTicket| ticket.queued_at);
         QueuedOrder {
-            tickets,
             acks: order.acks,
             timeout: order.timeout,
-            queued_at: self.rt().now(),
+            queued_at: queued_at.unwrap_or_else(|| self.rt().now()),
+            tickets,
         }
     }
 

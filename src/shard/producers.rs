@@ -139,7 +139,6 @@ impl Shard {
 pub(super) async fn expire(shard: Shard) {
     let config = shard.config();
     let interval = Duration::from_millis(config.producer_id_expiration_check_interval_ms);
-    let expiration_ms = config.producer_id_expiration_ms;
     loop {
         let stop = shard.stop_event().listen();
         if shard.is_stopping() {
@@ -147,6 +146,7 @@ pub(super) async fn expire(shard: Shard) {
         }
         or(stop, shard.rt().sleep(interval)).await;
         let now_ms = shard.rt().wall_clock_ms();
+        let expiration_ms = shard.config().producer_id_expiration_ms;
         for named in shard.0.partitions.all_online() {
             let expired = named.partition.expire_producers(now_ms, expiration_ms);
             if expired > 0 {

@@ -194,7 +194,6 @@ impl Cache {
     }
 
     /// Bytes held.
-    #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         self.0.borrow().bytes
     }

@@ -251,6 +251,17 @@ impl Storage {
         &self.0.grown
     }
 
+    /// Memory taken and in all, by budget.
+    pub fn memory(&self) -> [(&'static str, u64, u64); 3] {
+        let taken = |budget: &Budget| budget.total() - budget.available().min(budget.total());
+        let (grown, cold) = (&self.0.grown, &self.0.cold_reads);
+        [
+            ("grown", taken(grown), grown.total()),
+            ("cold_reads", taken(cold), cold.total()),
+            ("cache", self.0.cache.bytes(), self.0.limits.cache_bytes),
+        ]
+    }
+
     /// The limits in force.
     pub fn limits(&self) -> StorageLimits {
         self.0.limits

@@ -99,13 +99,16 @@ fn given_commits_that_cannot_be_then_each_partition_gets_its_code_and_the_rest_i
         // What goes on in the group matters only for what exists.
         let mut request = commit_request("none", "t", &[(0, 1), (9, 1)]);
         (request.generation_id_or_member_epoch, request.member_id) = (4, "m".into());
-        let answer = c.call(&request).await.expect("an answer");
-        let codes: Vec<_> = answer.topics[0]
-            .partitions
-            .iter()
-            .map(|p| ok(p.error_code).err())
-            .collect();
-        assert_eq!(codes, [unknown, Some(ErrorCode::IllegalGeneration)]);
+        for (version, code) in [
+            (8, ErrorCode::IllegalGeneration),
+            (9, ErrorCode::GroupIdNotFound),
+        ] {
+            let wait = c.start_as(&request, version).await.expect("it is sent");
+            let answer = wait.await.expect("an answer");
+            let partitions = answer.topics[0].partitions.iter();
+            let codes: Vec<_> = partitions.map(|p| ok(p.error_code).err()).collect();
+            assert_eq!(codes, [unknown, Some(code)]);
+        }
     });
     broker.stop();
 }

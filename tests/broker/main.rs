@@ -5,7 +5,10 @@ mod broker;
 #[path = "../harness/files.rs"]
 mod files;
 
+mod admin;
+mod admin_http;
 mod bad_input;
+mod broker_settings;
 mod client;
 mod connections;
 mod describe;
@@ -18,7 +21,9 @@ mod groups_offsets;
 mod idempotence;
 mod lifecycle;
 mod many_partitions;
+mod metrics;
 mod offsets;
+mod open_metrics;
 mod raw;
 mod recovery;
 mod retention;

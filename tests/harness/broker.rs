@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 pub struct Broker {
     child: Child,
     addr: SocketAddr,
+    admin: Option<SocketAddr>,
     stderr: mpsc::Receiver<String>,
 }
 
@@ -34,6 +35,8 @@ pub struct Refused {
     pub stderr: String,
 }
 
+/// No admin HTTP.
+const NO_ADMIN: &str = "admin.listener=";
 /// No start and no stop takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -44,7 +47,11 @@ impl Launch {
             data_dir: data_dir.into(),
             shards: 3,
             // Tests write records of all times; those about retention set a finer unit.
-            settings: vec!["log.retention.hours=-1".to_owned()],
+            settings: vec![
+                "log.retention.hours=-1".to_owned(),
+                // Many brokers run at the same time.
+                NO_ADMIN.to_owned(),
+            ],
             env: Vec::new(),
             under: Vec::new(),
         }
@@ -100,12 +107,41 @@ impl Launch {
             if let Some(rest) = line.trim_start().strip_prefix("listening") {
                 let addr = rest.trim().split([',', ' ']).next().unwrap_or_default();
                 broker.addr = addr.parse().expect("the banner names the address");
+            }
+            if let Some(rest) = line.trim_start().strip_prefix("admin") {
+                let url = rest.trim().strip_prefix("http://");
+                let addr = url.and_then(|url| url.split('/').next());
+                broker.admin = addr.map(|addr| addr.parse().expect("it is an address"));
                 // Later lines are of no interest, but the pipe must not fill.
                 std::thread::spawn(move || {
                     let mut rest = Vec::new();
                     let _ = stdout.read_to_end(&mut rest);
                 });
                 return Ok(broker);
+            }
+        }
+    }
+
+    /// With the admin HTTP on a free port.
+    pub fn with_admin(self) -> Launch {
+        self.set("admin.listener=127.0.0.1:0")
+    }
+
+    /// With the admin HTTP where it is by default.
+    pub fn with_default_admin(mut self) -> Launch {
+        self.settings.retain(|set| set != NO_ADMIN);
+        self
+    }
+
+    /// Starts it and waits for its admin HTTP only: it may be loading then.
+    pub fn start_loading(&self) -> Broker {
+        let mut broker = self.spawn("127.0.0.1:0");
+        loop {
+            let line = broker.stderr.recv_timeout(PATIENCE);
+            let line = line.expect("it says where its admin HTTP is");
+            if let Some((_, addr)) = line.split_once("served over HTTP addr=") {
+                broker.admin = Some(addr.trim().parse().expect("it is an address"));
+                return broker;
             }
         }
     }
@@ -150,6 +186,7 @@ impl Launch {
         let mut broker = Broker {
             child,
             addr: SocketAddr::from(([0, 0, 0, 0], 0)),
+            admin: None,
             stderr,
         };
         let pipe = broker.child.stderr.take().expect("stderr is piped");
@@ -167,6 +204,11 @@ impl Launch {
 impl Broker {
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Where the admin HTTP listens.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin.expect("it was started with an admin.listener")
     }
 
     pub fn pid(&self) -> u32 {

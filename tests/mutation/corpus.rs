@@ -3,6 +3,8 @@
 
 #[path = "corpus_admin.rs"]
 mod admin;
+#[path = "corpus_cluster.rs"]
+mod cluster;
 #[path = "corpus_groups.rs"]
 mod groups;
 
@@ -63,6 +65,7 @@ pub fn frames() -> Vec<Frame> {
     requests(&mut out, groups::describe_groups_request);
     requests(&mut out, groups::list_groups_request);
     requests(&mut out, groups::delete_groups_request);
+    cluster::frames(&mut out);
     responses(&mut out, produce_response);
     responses(&mut out, fetch_response);
     responses(&mut out, list_offsets_response);

@@ -1,27 +1,35 @@
-//! AlterConfigs and IncrementalAlterConfigs of topics, by the rules of Kafka's
-//! ConfigurationControlManager.
+//! AlterConfigs and IncrementalAlterConfigs of topics and brokers, by the rules of Kafka's
+//! ConfigurationControlManager, and for brokers those of its DynamicBrokerConfig.
 
 use super::Plan;
-use crate::config::{find, topic_default, BrokerConfig, Scope, TopicConfig};
+use crate::config::{find, topic_default, BrokerConfig, DynamicFault, Scope, TopicConfig};
 use crate::controller::request::{
-    AlterConfigOp, ConfigsAlteration, ConfigsChange, ControllerFault,
+    AlterConfigOp, ConfigTarget, ConfigsAlteration, ConfigsChange, ControllerFault,
 };
-use crate::metadata::{validate_topic_name, Change, TopicImage, OFFSETS_TOPIC_NAME};
+use crate::metadata::{validate_topic_name, Change, Image, TopicImage, OFFSETS_TOPIC_NAME};
 use crate::protocol::ErrorCode;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the plan has to know of topic configs.
+/// Configs by name.
+type Configs = BTreeMap<String, String>;
+
+/// What the plan has to know of configs.
 pub(in crate::controller) trait ConfigRules {
     /// Says what is wrong with the overridden configs of the topic of this name, if anything.
-    fn check(&self, topic: &str, overrides: &BTreeMap<String, String>) -> Result<(), String>;
+    fn check(&self, topic: &str, overrides: &Configs) -> Result<(), String>;
 
-    /// What a list is without an override; `None` for a config that is no list.
-    fn list_default(&self, name: &str) -> Option<String>;
+    /// Says what is wrong with configs that a broker is to have while it runs: those of
+    /// all brokers, and above them its own.
+    fn check_broker(&self, cluster: &Configs, own: &Configs) -> Result<(), DynamicFault>;
+
+    /// What a list of a topic or of a broker is where `image` gives it no value; `None` for
+    /// a config that is no list.
+    fn list_default(&self, image: &Image, scope: Scope, name: &str) -> Option<String>;
 }
 
 /// The rules of a broker: what it takes on top of its own settings.
 impl ConfigRules for BrokerConfig {
-    fn check(&self, topic: &str, overrides: &BTreeMap<String, String>) -> Result<(), String> {
+    fn check(&self, topic: &str, overrides: &Configs) -> Result<(), String> {
         let pairs = overrides
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
@@ -35,48 +43,49 @@ impl ConfigRules for BrokerConfig {
         }
     }
 
-    fn list_default(&self, name: &str) -> Option<String> {
-        let row = find(Scope::Topic, name).filter(|row| row.kind.is_list())?;
-        Some(topic_default(row, self))
+    fn check_broker(&self, cluster: &Configs, own: &Configs) -> Result<(), DynamicFault> {
+        self.with_dynamic(cluster, own).map(drop)
+    }
+
+    fn list_default(&self, image: &Image, scope: Scope, name: &str) -> Option<String> {
+        let row = find(scope, name).filter(|row| row.kind.is_list())?;
+        let none = Configs::new();
+        let layer = |broker| image.broker_configs(broker).unwrap_or(&none);
+        let now = self.with_dynamic(layer(None), layer(Some(self.node_id)));
+        let now = now.as_ref().unwrap_or(self);
+        Some(match scope {
+            Scope::Topic => topic_default(row, now),
+            Scope::Broker => now.text(name).to_owned(),
+        })
     }
 }
 
 impl Plan<'_> {
-    /// Alters the configs of topics. Each fails or succeeds alone; one that changes
-    /// nothing makes no change. `times_altered` counts the topics of the whole request
+    /// Alters configs. Each target fails or succeeds alone; one that changes nothing makes
+    /// no change. `times_altered` counts the targets of the whole request
     /// ([`times_altered`]).
     pub fn alter_configs(
         &mut self,
         alterations: &[ConfigsAlteration],
-        times_altered: &BTreeMap<&str, usize>,
+        times_altered: &BTreeMap<&ConfigTarget, usize>,
     ) -> Vec<Result<(), ControllerFault>> {
         let decide = |alteration: &ConfigsAlteration| {
-            if times_altered[alteration.topic.as_str()] > 1 {
+            if times_altered[&alteration.target] > 1 {
                 return Err(invalid_request(
-                    "Each resource must appear at most once; name each topic once in a request.",
+                    "Each resource must appear at most once; name each topic and broker once in a request.",
                 ));
             }
-            self.alter(alteration)
+            match &alteration.target {
+                ConfigTarget::Topic(name) => self.alter_topic(name, &alteration.change),
+                ConfigTarget::Broker(id) => self.alter_broker(*id, &alteration.change),
+            }
         };
         alterations.iter().map(decide).collect()
     }
 
-    fn alter(&mut self, alteration: &ConfigsAlteration) -> Result<(), ControllerFault> {
-        let topic = self.topic_to_alter(&alteration.topic)?;
-        check_names_and_values(&alteration.change)?;
-        let configs = match &alteration.change {
-            ConfigsChange::Replace(configs) => configs
-                .iter()
-                .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
-                .collect(),
-            ConfigsChange::Incremental(ops) => {
-                let mut configs = topic.configs.clone();
-                for (name, op) in ops {
-                    self.apply_op(&mut configs, name, op)?;
-                }
-                configs
-            }
-        };
+    fn alter_topic(&mut self, name: &str, change: &ConfigsChange) -> Result<(), ControllerFault> {
+        let topic = self.topic_to_alter(name)?;
+        let configs = self.changed(&topic.configs, Scope::Topic, change)?;
         let invalid = |message| ControllerFault::new(ErrorCode::InvalidConfig, message);
         let checked = self.rules.check(&topic.name, &configs);
         checked.map_err(invalid)?;
@@ -85,6 +94,72 @@ impl Plan<'_> {
             self.make(Change::TopicConfigsChanged { id, configs });
         }
         Ok(())
+    }
+
+    /// Kafka gives INVALID_REQUEST to whatever is wrong here, and takes names that it does
+    /// not know, for plug-ins; here a name that nobody reads is refused.
+    fn alter_broker(
+        &mut self,
+        broker: Option<i32>,
+        change: &ConfigsChange,
+    ) -> Result<(), ControllerFault> {
+        if let Some(id) = broker.filter(|id| self.image.broker(*id).is_none()) {
+            return Err(invalid_request(format!("There is no broker {id}.")));
+        }
+        let current = self.image.broker_configs(broker).cloned();
+        let current = current.unwrap_or_default();
+        let configs = self.changed(&current, Scope::Broker, change)?;
+        let none = Configs::new();
+        let fits = |cluster: &Configs, own: &Configs| {
+            let checked = self.rules.check_broker(cluster, own);
+            checked.map_err(|fault| match fault {
+                DynamicFault::Unknown(_) => {
+                    ControllerFault::new(ErrorCode::InvalidConfig, fault.to_string())
+                }
+                DynamicFault::NotDynamic(_) | DynamicFault::Value(_) => {
+                    invalid_request(fault.to_string())
+                }
+            })
+        };
+        match broker {
+            // The layer by itself, and under what each broker has above it.
+            None => {
+                fits(&configs, &none)?;
+                for broker in self.image.brokers() {
+                    if let Some(own) = self.image.broker_configs(Some(broker.id)) {
+                        fits(&configs, own)?;
+                    }
+                }
+            }
+            Some(_) => fits(self.image.broker_configs(None).unwrap_or(&none), &configs)?,
+        }
+        if configs != current {
+            self.make(Change::BrokerConfigsChanged { broker, configs });
+        }
+        Ok(())
+    }
+
+    /// What `current` becomes.
+    fn changed(
+        &self,
+        current: &Configs,
+        scope: Scope,
+        change: &ConfigsChange,
+    ) -> Result<Configs, ControllerFault> {
+        check_names_and_values(change)?;
+        Ok(match change {
+            ConfigsChange::Replace(configs) => configs
+                .iter()
+                .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
+                .collect(),
+            ConfigsChange::Incremental(ops) => {
+                let mut configs = current.clone();
+                for (name, op) in ops {
+                    self.apply_op(&mut configs, scope, name, op)?;
+                }
+                configs
+            }
+        })
     }
 
     fn topic_to_alter(&self, name: &str) -> Result<std::sync::Arc<TopicImage>, ControllerFault> {
@@ -105,7 +180,8 @@ impl Plan<'_> {
 
     fn apply_op(
         &self,
-        configs: &mut BTreeMap<String, String>,
+        configs: &mut Configs,
+        scope: Scope,
         name: &str,
         op: &AlterConfigOp,
     ) -> Result<(), ControllerFault> {
@@ -127,7 +203,7 @@ impl Plan<'_> {
             AlterConfigOp::Append(value) => ("APPEND", value, true),
             AlterConfigOp::Subtract(value) => ("SUBTRACT", value, false),
         };
-        let Some(default) = self.rules.list_default(name) else {
+        let Some(default) = self.rules.list_default(&self.image, scope, name) else {
             return Err(ControllerFault::new(
                 ErrorCode::InvalidConfig,
                 format!("Can't {word} to key {name} because its type is not LIST; use SET."),
@@ -149,13 +225,13 @@ impl Plan<'_> {
     }
 }
 
-/// How often each topic stands in a request.
+/// How often each target stands in a request.
 pub(in crate::controller) fn times_altered(
     alterations: &[ConfigsAlteration],
-) -> BTreeMap<&str, usize> {
+) -> BTreeMap<&ConfigTarget, usize> {
     let mut times = BTreeMap::new();
     for alteration in alterations {
-        *times.entry(alteration.topic.as_str()).or_default() += 1;
+        *times.entry(&alteration.target).or_default() += 1;
     }
     times
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{BrokerConfig, Sources};
 use crate::controller::plan::{times_altered, times_grown, times_named, Plan};
 use crate::controller::{
-    AlterConfigOp, ConfigsAlteration, ConfigsChange, ControllerFault, MorePartitions,
+    AlterConfigOp, ConfigTarget, ConfigsAlteration, ConfigsChange, ControllerFault, MorePartitions,
 };
 use crate::protocol::ErrorCode;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ fn incremental(topic: &str, ops: &[(&str, AlterConfigOp)]) -> ConfigsAlteration 
     let ops = ops.iter();
     let ops = ops.map(|(name, op)| (name.to_string(), op.clone()));
     ConfigsAlteration {
-        topic: topic.into(),
+        target: ConfigTarget::Topic(topic.into()),
         change: ConfigsChange::Incremental(ops.collect()),
     }
 }
@@ -62,7 +62,7 @@ fn replace(configs: &[(&str, Option<&str>)]) -> ConfigsAlteration {
     let configs = configs.iter();
     let configs = configs.map(|(name, value)| (name.to_string(), value.map(str::to_owned)));
     ConfigsAlteration {
-        topic: "t".into(),
+        target: ConfigTarget::Topic("t".into()),
         change: ConfigsChange::Replace(configs.collect()),
     }
 }

@@ -4,8 +4,8 @@ use super::*;
 use crate::controller::options::SnapshotInterval;
 use crate::controller::snapshot::{SnapshotName, SnapshotStore};
 use crate::controller::{
-    AlterConfigOp, ConfigsAlteration, ConfigsChange, Controller, ControllerError, ControllerFault,
-    ControllerOptions, MorePartitions, TopicSelector,
+    AlterConfigOp, ConfigTarget, ConfigsAlteration, ConfigsChange, Controller, ControllerError,
+    ControllerFault, ControllerOptions, MorePartitions, TopicSelector,
 };
 use crate::protocol::ErrorCode;
 use crate::runtime::sim::{PowerCut, SimNode, World};
@@ -232,7 +232,7 @@ async fn change(
         (Some(_), Some(after)) => {
             let set = AlterConfigOp::Set(Some(after.segment_ms.clone()));
             let alteration = ConfigsAlteration {
-                topic: name.into(),
+                target: ConfigTarget::Topic(name.into()),
                 change: ConfigsChange::Incremental(vec![("segment.ms".into(), set)]),
             };
             let (results, delta) = controller.alter_configs(vec![alteration], false).await;

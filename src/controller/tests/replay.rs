@@ -6,7 +6,7 @@ use crate::controller::committer::Group;
 use crate::controller::plan::{times_altered, times_found, times_grown, times_named, Plan};
 use crate::controller::snapshot::{self, SnapshotError, SnapshotName};
 use crate::controller::{
-    AlterConfigOp, ConfigsAlteration, ConfigsChange, MorePartitions, TopicSelector,
+    AlterConfigOp, ConfigTarget, ConfigsAlteration, ConfigsChange, MorePartitions, TopicSelector,
 };
 use crate::metadata::records::{
     MetadataRecord, ProducerIdsRecord, RecordError, Replay, ReplayError,
@@ -111,7 +111,7 @@ fn run(steps: &[Step]) -> Run {
                 let alterations: Vec<_> = topics
                     .iter()
                     .map(|(name, ms)| ConfigsAlteration {
-                        topic: name.to_string(),
+                        target: ConfigTarget::Topic(name.to_string()),
                         change: ConfigsChange::Incremental(vec![("segment.ms".into(), op(ms))]),
                     })
                     .collect();

@@ -67,8 +67,8 @@ pub enum StartError {
     #[error(
         "executor {name}: the system refuses io_uring ({detail}). Allow it: `sysctl -w \
          kernel.io_uring_disabled=0`, and in a container a seccomp profile that lets \
-         io_uring_setup, io_uring_enter and io_uring_register through (docker: \
-         --security-opt seccomp=unconfined, or a profile of your own)"
+         io_uring_setup, io_uring_enter and io_uring_register through (docker and podman: \
+         --security-opt seccomp=FILE, as Highwater's scripts/deploy/seccomp.json)"
     )]
     IoUringRefused {
         /// The executor's name.

@@ -378,12 +378,11 @@ fn taken(addr: &SocketAddr, e: &io::Error) -> IoError {
     match failed.errno {
         Some(libc::EADDRINUSE) => {
             failed.detail = "the port is taken: stop the process that listens on it (`ss -ltnp`), \
-                             or change `listeners`"
+                             or choose another port"
                 .to_owned();
         }
         Some(libc::EADDRNOTAVAIL) => {
-            failed.detail =
-                "no interface of this host has the address: change `listeners`".to_owned();
+            failed.detail = "no interface of this host has the address: choose another".to_owned();
         }
         _ => {}
     }

@@ -8,7 +8,8 @@ use std::ops::Range;
 pub struct SimRng(Cell<u64>);
 
 impl SimRng {
-    pub(super) fn new(seed: u64) -> SimRng {
+    /// One whose draws depend on `seed` alone.
+    pub fn new(seed: u64) -> SimRng {
         SimRng(Cell::new(seed ^ 0x5851_f42d_4c95_7f2d))
     }
 

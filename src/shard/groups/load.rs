@@ -27,15 +27,13 @@ use std::sync::Arc;
 
 /// Why a partition of `__consumer_offsets` can't be read.
 #[derive(Debug, thiserror::Error)]
-enum LoadFault {
+pub(super) enum LoadFault {
     #[error("it could not be read: {0}")]
     Read(ErrorCode),
     #[error("the batch at offset {offset}: {error}")]
     Batch { offset: i64, error: BatchError },
     #[error("the record at offset {offset}: {error}")]
     Record { offset: i64, error: RecordFault },
-    #[error("the control record at offset {offset} ends no transaction")]
-    Control { offset: i64 },
     /// The shard stops, or the topic is gone: nothing is amiss.
     #[error("it is no longer needed")]
     Unneeded,
@@ -43,10 +41,10 @@ enum LoadFault {
 
 /// What a load found.
 #[derive(Default)]
-struct Loaded {
+pub(super) struct Loaded {
     records: u64,
     /// Of kinds that this version does not know.
-    unknown: u64,
+    pub(super) unknown: u64,
     /// Topics that offsets were committed for.
     topics: BTreeSet<String>,
 }
@@ -184,7 +182,7 @@ impl Shard {
                 for batch in Batches::new(slice) {
                     let batch = batch.and_then(|batch| batch.validate_crc().map(|()| batch));
                     let batch = batch.map_err(|error| LoadFault::Batch { offset: at, error })?;
-                    self.replay_batch(&batch, coordinator, &mut loaded)?;
+                    loaded.replay(&batch, coordinator)?;
                     at = batch.header().next_offset();
                     self.rt().yield_if_needed().await;
                 }
@@ -194,11 +192,22 @@ impl Shard {
         Ok(loaded)
     }
 
-    fn replay_batch(
-        &self,
+    fn set_slot(&self, key: PartitionKey, slot: Slot) {
+        self.0.groups.slots.borrow_mut().insert(key, slot);
+    }
+
+    fn is_loading(&self, key: &PartitionKey) -> bool {
+        let slots = self.0.groups.slots.borrow();
+        matches!(slots.get(key), Some(Slot::Loading))
+    }
+}
+
+impl Loaded {
+    /// Gives the records of a batch to the coordinator.
+    pub(super) fn replay(
+        &mut self,
         batch: &BatchView,
         coordinator: &mut Coordinator,
-        loaded: &mut Loaded,
     ) -> Result<(), LoadFault> {
         let header = batch.header();
         let base = header.base_offset;
@@ -220,7 +229,8 @@ impl Shard {
                         producer_id: header.producer_id,
                         committed,
                     },
-                    None => return Err(LoadFault::Control { offset }),
+                    // Of another kind: it says nothing about offsets.
+                    None => continue,
                 }
             } else {
                 let value = record.value.map(|value| bytes.slice_ref(value));
@@ -228,15 +238,15 @@ impl Shard {
                 let entry = entry.map_err(|error| LoadFault::Record { offset, error })?;
                 match &entry {
                     Entry::Unknown(_) => {
-                        loaded.unknown += 1;
+                        self.unknown += 1;
                         continue;
                     }
                     Entry::Offset {
                         key,
                         value: Some(_),
                     } => {
-                        if !loaded.topics.contains(key.topic.as_str()) {
-                            loaded.topics.insert(key.topic.to_string());
+                        if !self.topics.contains(key.topic.as_str()) {
+                            self.topics.insert(key.topic.to_string());
                         }
                     }
                     Entry::Offset { value: None, .. } | Entry::Group { .. } => {}
@@ -250,18 +260,9 @@ impl Shard {
             };
             let replay = coordinator.replay(replayed);
             replay.map_err(|error| LoadFault::Record { offset, error })?;
-            loaded.records += 1;
+            self.records += 1;
         }
         Ok(())
-    }
-
-    fn set_slot(&self, key: PartitionKey, slot: Slot) {
-        self.0.groups.slots.borrow_mut().insert(key, slot);
-    }
-
-    fn is_loading(&self, key: &PartitionKey) -> bool {
-        let slots = self.0.groups.slots.borrow();
-        matches!(slots.get(key), Some(Slot::Loading))
     }
 }
 

@@ -1,0 +1,148 @@
+//! Gathering the figures of a scrape from every shard.
+//!
+//! One gathering at a time; a scrape that came before it began takes its result too. So of any number of scrapes at
+//! once two gatherings serve all.
+
+use super::Admin;
+use crate::observe::{Stalls, Total};
+use crate::runtime::local::Budget;
+use crate::runtime::native::{process_figures, ProcessFigures};
+use crate::runtime::Mono;
+use crate::shard::{CommittedFigures, Control, MetricsOrder, PartitionKey, ShardMetrics};
+use bytes::Bytes;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// What is kept between scrapes.
+pub(super) struct Gatherer {
+    turn: Budget,
+    /// The last page, and when its gathering began.
+    last: RefCell<Option<(Mono, Result<Bytes, String>)>>,
+    /// Topics with metrics of their own. One that has them keeps them as long as it lives, so that no counter comes and goes.
+    pub topics: RefCell<BTreeSet<Uuid>>,
+}
+
+impl Default for Gatherer {
+    fn default() -> Gatherer {
+        Gatherer {
+            turn: Budget::new(1),
+            last: RefCell::default(),
+            topics: RefCell::default(),
+        }
+    }
+}
+
+/// All figures of one scrape.
+pub(super) struct Gathered {
+    /// Of each shard, in their order.
+    pub shards: Vec<ShardMetrics>,
+    /// The first committed offsets, with the high watermark of their partition where it is known.
+    pub offsets: Vec<(CommittedFigures, Option<i64>)>,
+    /// Of the process.
+    pub process: ProcessFigures,
+    /// Of each executor.
+    pub stalls: BTreeMap<String, Total>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Admin {
+    /// The page of metrics, or why there is none.
+    pub(super) async fn metrics(&self) -> Result<Bytes, String> {
+        let inner = &*self.0;
+        let came_at = inner.rt.now();
+        let _turn = inner.gatherer.turn.acquire(1).await;
+        if let Some((began, page)) = &*inner.gatherer.last.borrow() {
+            if *began >= came_at {
+                return page.clone();
+            }
+        }
+        let began = inner.rt.now();
+        let page = self.rendered().await;
+        *inner.gatherer.last.borrow_mut() = Some((began, page.clone()));
+        page
+    }
+
+    async fn rendered(&self) -> Result<Bytes, String> {
+        let page = self.page(&self.gather().await?);
+        // Thousands of lines of text: not on an executor.
+        let text = self.0.rt.spawn_blocking(move || page.render()).await;
+        text.map(Bytes::from).map_err(|panic| panic.to_string())
+    }
+
+    async fn gather(&self) -> Result<Gathered, String> {
+        let inner = &*self.0;
+        let began = inner.rt.now();
+        let order = MetricsOrder {
+            partitions_max: inner.config.metrics_partitions_max,
+            offsets_max: inner.config.metrics_group_offsets_max,
+        };
+        let asked = async {
+            let mut shards = inner.control.metrics(order).await?;
+            let offsets = first_offsets(&mut shards, order.offsets_max);
+            let offsets = with_high_watermarks(&inner.control, offsets).await?;
+            Ok((shards, offsets))
+        };
+        let (shards, offsets) = match inner.rt.timeout(GATHER_MAX, asked).await {
+            Ok(Ok(gathered)) => gathered,
+            Ok(Err::<_, crate::runtime::MeshError>(error)) => return Err(error.to_string()),
+            Err(_) => {
+                let seconds = GATHER_MAX.as_secs();
+                return Err(format!(
+                    "a shard did not tell its figures within {seconds} s (see /healthz, /debug/stalls)"
+                ));
+            }
+        };
+        let stalls: Stalls = inner.stalls.clone();
+        let read = move || (process_figures(), stalls.totals());
+        let (process, stalls) = inner.rt.spawn_blocking(read).await.unwrap_or_default();
+        Ok(Gathered {
+            shards,
+            offsets,
+            process,
+            stalls,
+            took: inner.rt.now().since(began),
+        })
+    }
+}
+
+/// The first over all shards.
+fn first_offsets(shards: &mut [ShardMetrics], max: usize) -> Vec<CommittedFigures> {
+    let each = shards.iter_mut();
+    let mut all: Vec<CommittedFigures> = each
+        .flat_map(|shard| std::mem::take(&mut shard.groups.offsets))
+        .collect();
+    all.sort_unstable();
+    all.truncate(max);
+    all
+}
+
+/// The offsets were read before the high watermarks, so a group that keeps up has no lag below 0.
+async fn with_high_watermarks(
+    control: &Control,
+    offsets: Vec<CommittedFigures>,
+) -> Result<Vec<(CommittedFigures, Option<i64>)>, crate::runtime::MeshError> {
+    if offsets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let image = control.image();
+    let key_of = |offset: &CommittedFigures| {
+        let topic = image.topic(&offset.topic)?;
+        Some(PartitionKey {
+            topic_id: topic.id,
+            index: offset.partition,
+        })
+    };
+    let keys: BTreeSet<PartitionKey> = offsets.iter().filter_map(key_of).collect();
+    let marks: HashMap<PartitionKey, i64> = control.high_watermarks(keys).await?;
+    let with = offsets.into_iter().map(|offset| {
+        let mark = key_of(&offset).and_then(|key| marks.get(&key).copied());
+        (offset, mark)
+    });
+    Ok(with.collect())
+}
+
+/// How long shards have for their figures.
+const GATHER_MAX: Duration = Duration::from_secs(5);
