@@ -36,7 +36,6 @@ mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
-pub use groups::coordinator_partition;
 pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};

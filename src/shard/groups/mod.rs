@@ -17,7 +17,6 @@ mod ticker;
 mod topic;
 
 pub(super) use ticker::start;
-pub use topic::coordinator_partition;
 
 use super::messages::{GroupOrder, PartitionKey, Reply, Request};
 use super::metrics::first_by;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The partition of `__consumer_offsets` that coordinates a group, of `partitions` (at
 /// least 1): Java's `Math.abs(group.hashCode()) % partitions`, with Kafka's 0 for the one
 /// number that has no absolute value.
-pub fn coordinator_partition(group: &str, partitions: i32) -> i32 {
+fn coordinator_partition(group: &str, partitions: i32) -> i32 {
     let hash = group.encode_utf16().fold(0i32, |hash, unit| {
         hash.wrapping_mul(31).wrapping_add(i32::from(unit))
     });
@@ -18,13 +18,6 @@ pub fn coordinator_partition(group: &str, partitions: i32) -> i32 {
 }
 
 impl Shard {
-    /// The partition of `__consumer_offsets` that coordinates the group, by its number.
-    pub fn coordinator_for(&self, group: &str) -> i32 {
-        let there = self.offsets_topic().map(|topic| topic.partitions.len());
-        let partitions = there.map_or(self.config().offsets_topic_num_partitions, |n| n as i32);
-        coordinator_partition(group, partitions)
-    }
-
     /// Creates `__consumer_offsets` unless it is there. When this returns, every shard has it.
     ///
     /// # Errors
