@@ -354,3 +354,63 @@ fn given_offsets_when_deleted_then_those_that_nobody_reads_are_gone() {
     });
     broker.stop();
 }
+
+#[test]
+fn given_an_offset_that_is_named_without_end_then_the_answer_is_refused_in_little_memory() {
+    const TIMES: usize = 100_000;
+    const GROWTH_MAX: u64 = 128 << 20;
+    let dir = data_dir();
+    let broker = launch(dir.path()).set("cache.bytes=4194304").start();
+    let addr = broker.addr();
+    run(move |rt| async move {
+        let c = connect(&rt, addr).await;
+        create_topic(&c, "t", 1, &[]).await;
+        let mut request = commit_request("g", "t", &[(0, 5)]);
+        let note = Some(text(&"x".repeat(4000)));
+        request.topics[0].partitions[0].committed_metadata = note;
+        let answer = c.call(&request).await.expect("an answer");
+        assert_eq!(answer.topics[0].partitions[0].error_code, 0);
+    });
+    let before = broker.resident_bytes();
+    run(move |rt| async move {
+        let c = connect(&rt, addr).await;
+        for version in [1, 7, 9] {
+            for (times, code) in [(10, Ok(())), (TIMES, Err(ErrorCode::InvalidRequest))] {
+                let mut request = OffsetFetchRequest::default();
+                let partition_indexes = vec![0; times];
+                if version < 8 {
+                    request.group_id = "g".into();
+                    request.topics = Some(vec![OffsetFetchRequestTopic {
+                        name: "t".into(),
+                        partition_indexes,
+                    }]);
+                } else {
+                    request.groups = vec![OffsetFetchRequestGroup {
+                        group_id: "g".into(),
+                        topics: Some(vec![OffsetFetchRequestTopics {
+                            name: "t".into(),
+                            partition_indexes,
+                        }]),
+                        ..Default::default()
+                    }];
+                }
+                let wait = c.start_as(&request, version).await.expect("it is sent");
+                let answer = wait.await.expect("an answer");
+                let said = match version {
+                    1 => {
+                        let partitions = &answer.topics[0].partitions;
+                        assert_eq!(partitions.len(), times);
+                        partitions[times - 1].error_code
+                    }
+                    7 => answer.error_code,
+                    _ => answer.groups[0].error_code,
+                };
+                assert_eq!(ok(said), code, "version {version}, {times} times");
+            }
+        }
+    });
+    let grown = broker.resident_bytes().saturating_sub(before);
+    println!("memory grew by {grown} bytes");
+    assert!(grown < GROWTH_MAX, "memory grew by {grown} bytes");
+    broker.stop();
+}
