@@ -323,6 +323,13 @@ fn log_tools_fail_on_what_is_not_there() {
 }
 
 #[test]
+fn metrics_docs_prints_a_table_of_the_metrics() {
+    let docs = highwater(&["metrics", "docs"]);
+    assert!(docs.status.success(), "{}", stderr(&docs));
+    assert_eq!(stdout(&docs), highwater::observe::markdown());
+}
+
+#[test]
 fn config_docs_prints_a_table_of_the_settings() {
     let docs = highwater(&["config", "docs"]);
     assert!(docs.status.success(), "{}", stderr(&docs));

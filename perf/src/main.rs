@@ -5,8 +5,8 @@
 //! hidden. The machine's own floor (loopback, write, fdatasync) is measured in turns
 //! with the broker, in the same run. `throughput` is produce and fetch at saturation,
 //! by codec and number of partitions. `connections` is what idle connections cost,
-//! `groups` how long rebalances take and how many heartbeats are answered, `scrape` what a scrape of the metrics is,
-//! `restart` how long a broker with many partitions takes to start, `instructions` the
+//! `scrape` what a scrape of the metrics is, `groups` how long rebalances take and how many
+//! heartbeats are answered, `restart` how long a broker with many partitions takes to start, `instructions` the
 //! work that valgrind counts (`scripts/instructions`).
 //!
 //! The client is blocking sockets on plain threads: as lean as can be, so that it

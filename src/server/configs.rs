@@ -325,7 +325,7 @@ fn unsupported_type(resource_type: i8) -> ControllerFault {
     let what = match resource_type {
         8 => "a broker's loggers have no levels that can be read or altered; set HIGHWATER_LOG",
         16 => "there are no client metrics",
-        32 => "there are no groups",
+        32 => "groups have no settings of their own",
         _ => "use 2 (topic) or 4 (broker)",
     };
     invalid_request(format!(

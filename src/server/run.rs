@@ -194,7 +194,6 @@ pub(super) async fn control(
     let mut prepared = prepared;
     let control = prepared.control.clone();
     control.join(seat).await;
-    let service = Service::new(&prepared.rt, prepared.plan.manager.clone());
     let admin = prepared.admin.take().map(|listener| {
         let config = Arc::new(prepared.plan.config.clone());
         let stalls = prepared.plan.stalls.clone();
@@ -204,6 +203,7 @@ pub(super) async fn control(
         tracing::info!(addr = %admin.addr(), "metrics and health are served over HTTP");
         admin.start();
     }
+    let service = Service::new(&prepared.rt, prepared.plan.manager.clone());
     let served = load_and_serve(prepared, admin.as_ref(), &service, stop, on_ready);
     let ended = or(served, async {
         match service.feed_watchdog(&control).await {}

@@ -4,7 +4,7 @@
 //! the watchdog's sign of life are sent only once every shard has answered a message.
 
 use crate::runtime::native::ServiceManager;
-use crate::runtime::{MeshError, Rt};
+use crate::runtime::Rt;
 use crate::shard::Control;
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -75,13 +75,7 @@ impl Service {
 
     /// Resolves when every shard has answered; never, if one has ended.
     async fn shards_answer(&self, control: &Control) {
-        let pinged = async {
-            for shard in 0..control.shards() {
-                control.ping(shard).await?;
-            }
-            Ok::<(), MeshError>(())
-        };
-        if let Err(error) = pinged.await {
+        if let Err(error) = control.ping().await {
             tracing::error!(%error, "the service manager gets no sign of life any more");
             std::future::pending::<()>().await;
         }

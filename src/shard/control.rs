@@ -155,11 +155,6 @@ impl Control {
         self.0.data_dir.meta().cluster_id
     }
 
-    /// The broker's settings as they are in force now.
-    pub fn config(&self) -> Arc<BrokerConfig> {
-        self.0.config.borrow().clone()
-    }
-
     /// What the control executor counts: refused connections.
     pub fn counters(&self) -> &Counters {
         &self.0.counters
@@ -178,6 +173,11 @@ impl Control {
     /// How many shards there are.
     pub fn shards(&self) -> usize {
         self.0.shards
+    }
+
+    /// The broker's settings as they are in force now.
+    pub fn config(&self) -> Arc<BrokerConfig> {
+        self.0.config.borrow().clone()
     }
 
     /// Takes the last seat of the mesh and starts to answer.
@@ -228,6 +228,12 @@ impl Control {
             }
         }
         Ok(all)
+    }
+
+    /// Resolves when every shard has answered. May be dropped.
+    pub async fn ping(&self) -> Result<(), MeshError> {
+        let pings = (0..self.0.shards).map(|_| Request::Ping).collect();
+        self.call_each(pings).await.map(|_| ())
     }
 
     /// Hands a connection to a shard.
@@ -410,6 +416,7 @@ impl Control {
             | Request::Drain
             | Request::Close
             | Request::Leave
+            | Request::Ping
             | Request::Produce(_)
             | Request::Fetch(_)
             | Request::ListOffsets(_)
@@ -421,10 +428,8 @@ impl Control {
             | Request::GroupAnswered { .. }
             | Request::GroupGone { .. }
             | Request::ListGroups
-            | Request::CommittedOffsets(_)
             | Request::Watch(_)
             | Request::Unwatch(_)
-            | Request::Ping
             | Request::Metrics(_)
             | Request::Notice(_) => unreachable!("only shards are sent these"),
         }

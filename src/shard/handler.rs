@@ -91,6 +91,14 @@ fn handle(
                 reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
             });
         }
+        Request::Ping => reply.send(Reply::Pong(shard.0.partitions.loading.get())),
+        Request::Metrics(order) => {
+            let shard_ = shard.clone();
+            shard.rt().spawn(Queue::Background, async move {
+                let figures = shard_.metrics_here(order).await;
+                reply.send(Reply::Metrics(Box::new(figures)));
+            });
+        }
         Request::Group(order) => {
             let order = *order;
             reply.send(match shard.ask_here(order.key, order.ticket, order.call) {
@@ -107,23 +115,10 @@ fn handle(
             reply.send(Reply::Done);
         }
         Request::ListGroups => reply.send(Reply::Groups(shard.list_groups_here())),
-        Request::CommittedOffsets(rows_max) => {
-            reply.send(Reply::CommittedOffsets(
-                shard.committed_offsets_here(rows_max),
-            ));
-        }
         Request::LogSizes(keys) => {
             let shard_ = shard.clone();
             spawn(shard, async move {
                 reply.send(Reply::LogSizes(shard_.log_sizes_here(keys).await));
-            });
-        }
-        Request::Ping => reply.send(Reply::Pong(shard.0.partitions.loading.get())),
-        Request::Metrics(order) => {
-            let shard_ = shard.clone();
-            shard.rt().spawn(Queue::Background, async move {
-                let figures = shard_.metrics_here(order).await;
-                reply.send(Reply::Metrics(Box::new(figures)));
             });
         }
         Request::Connection(incoming) => {

@@ -42,6 +42,8 @@ pub enum Request {
     Close,
     /// Control to shard: the executor may end.
     Leave,
+    /// Control to shard: answer, to show that the executor runs.
+    Ping,
     /// Shard to owner.
     Produce(ProduceOrder),
     /// Shard to owner.
@@ -76,8 +78,6 @@ pub enum Request {
     },
     /// Shard to shard: the groups that it coordinates.
     ListGroups,
-    /// Shard to shard: the offsets committed there, at most so many.
-    CommittedOffsets(usize),
     /// Shard to control.
     CreateTopics {
         /// What to create.
@@ -105,14 +105,12 @@ pub enum Request {
     AllocateProducerIds(i32),
     /// Shard to owner: what these partitions know of producers.
     DescribeProducers(Vec<PartitionKey>),
+    /// Control to shard: its figures.
+    Metrics(MetricsOrder),
     /// Shard to owner: how large these logs are.
     LogSizes(Vec<PartitionKey>),
     /// Shard to control: how far the metadata log is.
     DescribeQuorum,
-    /// Control to shard: is it there?
-    Ping,
-    /// Control to shard: its figures.
-    Metrics(MetricsOrder),
     /// Shard to control: new numbers for the checkpoint files.
     Checkpointed(Vec<CheckpointLine>),
     /// Shard to control: a new log start, which holds once it is on the disk. Answered then.
@@ -145,8 +143,6 @@ pub enum Reply {
     Later,
     /// The answer to [`Request::ListGroups`].
     Groups(Result<Vec<GroupOverview>, ErrorCode>),
-    /// The answer to [`Request::CommittedOffsets`].
-    CommittedOffsets(Vec<CommittedRow>),
     /// The answer to [`Request::CreateTopics`].
     TopicsCreated(Vec<Result<CreatedTopic, ControllerFault>>),
     /// The answer to [`Request::DeleteTopics`].
@@ -172,6 +168,15 @@ pub enum Reply {
     Busy,
 }
 
+/// How far a shard is with its load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pong {
+    /// Partitions that it has loaded since the start, those included that are offline.
+    pub loaded: usize,
+    /// Partitions that it is to load; 0 until it was told.
+    pub to_load: usize,
+}
+
 /// How far the metadata log is on its one voter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuorumState {
@@ -185,15 +190,6 @@ pub struct QuorumState {
     pub directory_id: Uuid,
     /// When it was so, milliseconds since the Unix epoch.
     pub now_ms: i64,
-}
-
-/// How far a shard is with its load.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pong {
-    /// Partitions that it has loaded since the start, those included that are offline.
-    pub loaded: usize,
-    /// Partitions that it is to load; 0 until it was told.
-    pub to_load: usize,
 }
 
 /// What a shard loads at start.
@@ -348,19 +344,6 @@ pub struct GroupOrder {
     pub ticket: Ticket,
     /// The call.
     pub call: GroupCall,
-}
-
-/// A committed offset.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommittedRow {
-    /// Whose.
-    pub group: String,
-    /// The topic.
-    pub topic: String,
-    /// The partition.
-    pub partition: i32,
-    /// The next offset that the group reads.
-    pub offset: i64,
 }
 
 /// A question about where a leader epoch ended.

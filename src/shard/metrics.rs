@@ -145,6 +145,7 @@ impl Shard {
             (&a.topic, a.key.index).cmp(&(&b.topic, b.key.index))
         });
         self.rt().yield_if_needed().await;
+        let groups = self.group_figures(order.offsets_max).await;
         ShardMetrics {
             counters: inner.counters.snapshot(),
             latencies: inner.counters.latencies.snapshot(),
@@ -153,7 +154,7 @@ impl Shard {
             opened,
             topics: topics.into_values().collect(),
             partitions: first.iter().map(figures_of).collect(),
-            groups: self.group_figures(order.offsets_max),
+            groups,
         }
     }
 
@@ -164,11 +165,6 @@ impl Shard {
         figures.push(("writes", written, writes.total()));
         figures.extend(self.0.storage.memory());
         figures
-    }
-
-    /// Groups come with consumer groups.
-    fn group_figures(&self, _offsets_max: usize) -> GroupFigures {
-        GroupFigures::default()
     }
 }
 

@@ -41,9 +41,9 @@ pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
-    CheckpointLine, CloseSummary, CommittedRow, DeleteRecordsPart, EpochEndPart, FetchPart,
-    ListOffsetsPart, LoadSummary, PartitionKey, Pong, ProduceFault, ProducePart, Produced,
-    QuorumState, Reply, Request,
+    CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
+    LoadSummary, PartitionKey, Pong, ProduceFault, ProducePart, Produced, QuorumState, Reply,
+    Request,
 };
 pub use metrics::{
     CommittedFigures, GroupFigures, MetricsOrder, PartitionFigures, PartitionStates, ShardMetrics,

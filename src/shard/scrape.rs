@@ -9,8 +9,8 @@ use crate::runtime::MeshError;
 use std::collections::HashMap;
 
 impl Control {
-    /// Asks a shard whether it is there; it answers as soon as it looks at its messages.
-    pub async fn ping(&self, shard: usize) -> Result<Pong, MeshError> {
+    /// Asks a shard how far its load is; it answers as soon as it looks at its messages.
+    pub async fn load_progress(&self, shard: usize) -> Result<Pong, MeshError> {
         match self.mesh().call(shard, Request::Ping).await? {
             Reply::Pong(pong) => Ok(pong),
             _ => Err(MeshError { peer: shard }),

@@ -356,7 +356,7 @@ fn given_a_port_that_is_taken_then_a_second_listener_is_refused_until_it_closes(
         let addr = first.local_addr();
         let refused = rt.listen(addr).await.err().unwrap();
         assert_eq!(refused.kind, IoErrorKind::AlreadyExists);
-        assert!(refused.detail.contains("listeners"), "{refused}");
+        assert!(refused.detail.contains("another port"), "{refused}");
 
         let first = Rc::new(first);
         let outcome = Rc::new(RefCell::new(None));

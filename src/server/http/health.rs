@@ -80,7 +80,7 @@ impl Pulse {
     fn ask(&self, shard: usize) {
         let (rt, control, felt) = (self.rt.clone(), self.control.clone(), self.felt.clone());
         self.rt.spawn(Queue::Latency, async move {
-            let pong = control.ping(shard).await;
+            let pong = control.load_progress(shard).await;
             let cell = &felt.shards[shard];
             let beat = Beat {
                 asked: false,

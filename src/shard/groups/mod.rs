@@ -19,13 +19,15 @@ mod topic;
 pub(super) use ticker::start;
 pub use topic::coordinator_partition;
 
-use super::messages::{CommittedRow, GroupOrder, PartitionKey, Reply, Request};
-use super::Shard;
+use super::messages::{GroupOrder, PartitionKey, Reply, Request};
+use super::metrics::first_by;
+use super::{CommittedFigures, GroupFigures, Shard};
 use crate::coordinator::{
-    Coordinator, Effects, GroupCall, GroupOverview, GroupResponse, GroupSettings, Now, Ticket,
+    Committed, Coordinator, Effects, GroupCall, GroupOverview, GroupResponse, GroupSettings, Now,
+    Ticket,
 };
 use crate::partition::{Partition, PartitionState};
-use crate::protocol::ErrorCode;
+use crate::protocol::{ErrorCode, Str};
 use crate::runtime::local::{oneshot, Budget, Event, OneshotSender};
 use crate::runtime::{Mono, Queue};
 use append::Appends;
@@ -160,34 +162,35 @@ impl Shard {
         Ok(all)
     }
 
-    /// The committed offsets of the coordinators of all shards, for metrics: at most
-    /// `rows_max` of each shard. What is being loaded is not among them.
-    pub async fn committed_offsets(&self, rows_max: usize) -> Vec<CommittedRow> {
-        let mut all = self.committed_offsets_here(rows_max);
-        for peer in (0..self.0.shards).filter(|peer| *peer != self.0.me) {
-            // One that has stopped coordinates nothing any more.
-            if let Ok(Reply::CommittedOffsets(rows)) =
-                self.call(peer, Request::CommittedOffsets(rows_max)).await
-            {
-                all.extend(rows);
-            }
-        }
-        all
-    }
-
-    pub(super) fn committed_offsets_here(&self, rows_max: usize) -> Vec<CommittedRow> {
-        let mut rows = Vec::new();
+    /// The figures of this shard's groups, for metrics, with the first `offsets_max`
+    /// committed offsets by group, topic and partition. What is being loaded is not among
+    /// them.
+    pub(super) async fn group_figures(&self, offsets_max: usize) -> GroupFigures {
+        let mut figures = GroupFigures::default();
         for held in self.coordinators() {
-            let coordinator = held.coordinator.borrow();
-            let committed = coordinator.committed().take(rows_max - rows.len());
-            rows.extend(committed.map(|it| CommittedRow {
-                group: it.group.to_string(),
-                topic: it.topic.to_owned(),
-                partition: it.partition,
-                offset: it.offset,
-            }));
+            {
+                let coordinator = held.coordinator.borrow();
+                for group in coordinator.groups() {
+                    *figures.states.entry(group.state).or_default() += 1;
+                }
+                let all: Vec<Committed<'_>> = coordinator.committed().collect();
+                figures.offsets_all += all.len();
+                let first = first_by(all, offsets_max, |a, b| {
+                    (a.group, a.topic, a.partition).cmp(&(b.group, b.topic, b.partition))
+                });
+                figures
+                    .offsets
+                    .extend(first.iter().map(|committed| CommittedFigures {
+                        group: committed.group.clone(),
+                        topic: Str::from(committed.topic.to_owned()),
+                        partition: committed.partition,
+                        offset: committed.offset,
+                    }));
+            }
+            figures.offsets = first_by(figures.offsets, offsets_max, Ord::cmp);
+            self.rt().yield_if_needed().await;
         }
-        rows
+        figures
     }
 
     /// Gives a call to the coordinator of this shard; `None`: the answer comes later.

@@ -2,8 +2,11 @@
 import {
   Admin, ConfigResourceTypes, Consumer, ListOffsetTimestamps, Producer, stringDeserializers, stringSerializers
 } from '@platformatic/kafka'
+import { setTimeout } from 'node:timers/promises'
 import { collect, HEARTBEAT_MS, PARTITIONS, serve } from './matrix.mjs'
 
+// A member to which nothing came for so long has all that there is for it.
+const IDLE_MS = 500
 const ALL = Array.from({ length: PARTITIONS }, (_, partition) => partition)
 
 class Client {
@@ -62,8 +65,12 @@ class Client {
     consumer.on('consumer:group:join', assigned)
     consumer.on('consumer:group:rebalance', () => progress.held.clear())
     const started = consumer.consume({ topics: [this.name], mode: 'committed', fallbackMode: 'earliest' })
+    let last = 0
     progress.end = async () => {
       const stream = await started
+      // After a rebalance it may read on in a partition that is no longer its own, and its commits there set those of
+      // the right member back, unless it gets to the end.
+      while (Date.now() - last < IDLE_MS) await setTimeout(IDLE_MS)
       await stream.close()
       await ended
       await consumer.close(true)
@@ -72,6 +79,7 @@ class Client {
       for await (const message of stream) {
         progress.seen.push([message.partition, Number(message.offset), message.key])
         await message.commit()
+        last = Date.now()
       }
     })
     await ended
