@@ -68,7 +68,9 @@ fn text(path: &Path) -> &str {
 fn help_names_every_command_and_flag() {
     let help = highwater(&["--help"]);
     assert!(help.status.success());
-    for command in ["serve", "log", "config"] {
+    for command in [
+        "serve", "log", "config", "doctor", "topic", "group", "produce", "consume",
+    ] {
         assert!(
             stdout(&help).contains(&format!("\n  {command} ")),
             "{}",

@@ -276,6 +276,28 @@ fn a_simple_groups_offsets_expire_by_their_commits() {
 }
 
 #[test]
+fn more_offsets_than_a_batch_can_hold_expire_bit_by_bit() {
+    let mut bench = Bench::new();
+    let partitions = (0..30_000).map(|partition_index| OffsetCommitRequestPartition {
+        partition_index,
+        committed_offset: 1,
+        ..Default::default()
+    });
+    let mut request = committing("", -1, 1);
+    request.topics[0].partitions = partitions.collect();
+    let commit = bench.call(9, GroupRequest::CommitOffsets(request));
+    assert_eq!(bench.committed(commit), ErrorCode::None);
+    let before = bench.log.len();
+    bench.now.wall_ms += bench.settings.offsets_retention_ms;
+    bench.pass(Duration::from_secs(600));
+    let first = bench.log.len() - before;
+    assert!(first > 0 && first < 20_000, "{first} at once");
+    bench.pass(3 * Duration::from_secs(600));
+    assert_eq!(bench.coordinator.groups().count(), 0);
+    assert_eq!(bench.log.len(), before + 30_000 + 1);
+}
+
+#[test]
 fn an_empty_group_without_offsets_goes_at_the_next_look() {
     let mut bench = Bench::new();
     let members = bench.stable(1);
