@@ -8,7 +8,7 @@
 use super::{BrokerConnection, ClientError, ConnectionOptions};
 use crate::protocol::messages::*;
 use crate::protocol::{ErrorCode, Str};
-use crate::runtime::local::join_bounded;
+use crate::runtime::local::{join_bounded, Budget, Permit};
 use crate::runtime::{native, Rt};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -32,6 +32,9 @@ struct Inner {
     options: ConnectionOptions,
     first: RefCell<BrokerConnection>,
     nodes: RefCell<HashMap<i32, BrokerConnection>>,
+    /// Whose turn it is to connect to a broker (`None`: the one that was named), so that several who need it share one
+    /// connection: a second one would take the first one's place, and close it with what it had to send.
+    turns: RefCell<HashMap<Option<i32>, Budget>>,
     view: RefCell<View>,
 }
 
@@ -74,6 +77,7 @@ impl Cluster {
             options,
             first: RefCell::new(first),
             nodes: RefCell::default(),
+            turns: RefCell::default(),
             view: RefCell::default(),
         })))
     }
@@ -85,9 +89,13 @@ impl Cluster {
 
     /// A connection to the broker that was named.
     pub async fn any(&self) -> Result<BrokerConnection, ClientError> {
-        let first = self.0.first.borrow().clone();
-        if first.is_open() {
-            return Ok(first);
+        let open = || Some(self.0.first.borrow().clone()).filter(BrokerConnection::is_open);
+        if let Some(open) = open() {
+            return Ok(open);
+        }
+        let _turn = self.turn(None).await;
+        if let Some(open) = open() {
+            return Ok(open);
         }
         let again = dial(&self.0.rt, &self.0.bootstrap, &self.0.options).await?;
         *self.0.first.borrow_mut() = again.clone();
@@ -96,8 +104,15 @@ impl Cluster {
 
     /// A connection to a broker of the cluster.
     pub async fn node(&self, id: i32) -> Result<BrokerConnection, ClientError> {
-        let known = self.0.nodes.borrow().get(&id).cloned();
-        if let Some(open) = known.filter(BrokerConnection::is_open) {
+        let open = || {
+            let known = self.0.nodes.borrow().get(&id).cloned();
+            known.filter(BrokerConnection::is_open)
+        };
+        if let Some(open) = open() {
+            return Ok(open);
+        }
+        let _turn = self.turn(Some(id)).await;
+        if let Some(open) = open() {
             return Ok(open);
         }
         let Some((host, port)) = self.0.view.borrow().brokers.get(&id).cloned() else {
@@ -123,6 +138,17 @@ impl Cluster {
         })?;
         self.0.nodes.borrow_mut().insert(id, made.clone());
         Ok(made)
+    }
+
+    async fn turn(&self, broker: Option<i32>) -> Permit {
+        let turn = {
+            let mut turns = self.0.turns.borrow_mut();
+            turns
+                .entry(broker)
+                .or_insert_with(|| Budget::new(1))
+                .clone()
+        };
+        turn.acquire(1).await
     }
 
     /// Asks about topics by name; `None`: all of them. What it says is remembered for the calls that need a leader.

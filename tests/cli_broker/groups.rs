@@ -167,6 +167,7 @@ fn offsets_are_reset_only_when_it_is_asked_for() {
     assert_eq!(offset(&["t", "--to", "-2"], 0), 8);
     assert_eq!(offset(&["t", "--to", "-1h"], 0), 0);
     assert_eq!(offset(&["t", "--to", "2126-01-01"], 1), 10);
+    assert_eq!(offset(&["t:0", "--to", "earliest"], 0), 0);
     assert_eq!(
         bench.out(&["consume", "t:0", "-g", "g", "-c", "1"]),
         "0-0\n"
