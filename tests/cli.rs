@@ -68,7 +68,9 @@ fn text(path: &Path) -> &str {
 fn help_names_every_command_and_flag() {
     let help = highwater(&["--help"]);
     assert!(help.status.success());
-    for command in ["serve", "log", "config"] {
+    for command in [
+        "serve", "log", "config", "doctor", "topic", "group", "produce", "consume",
+    ] {
         assert!(
             stdout(&help).contains(&format!("\n  {command} ")),
             "{}",
@@ -320,6 +322,13 @@ fn log_tools_fail_on_what_is_not_there() {
         "{}",
         stderr(&output)
     );
+}
+
+#[test]
+fn metrics_docs_prints_a_table_of_the_metrics() {
+    let docs = highwater(&["metrics", "docs"]);
+    assert!(docs.status.success(), "{}", stderr(&docs));
+    assert_eq!(stdout(&docs), highwater::observe::markdown());
 }
 
 #[test]

@@ -13,10 +13,10 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Nothing is told within the first second.
-    pub fn new(now: Mono) -> Progress {
+    /// Nothing is told within the first second, and never if it is not `wanted`.
+    pub fn new(now: Mono, wanted: bool) -> Progress {
         Progress {
-            is_shown: std::io::stderr().is_terminal(),
+            is_shown: wanted && std::io::stderr().is_terminal(),
             has_line: false,
             next: now + PERIOD,
         }

@@ -118,7 +118,7 @@ impl ClientError {
 }
 
 /// A code and the broker's words, without the stop that a sentence inside another must not have.
-pub fn refusal(code: i16, message: Option<&str>) -> String {
+fn refusal(code: i16, message: Option<&str>) -> String {
     let known = ErrorCode::from_code(code);
     let name = known.map_or("error", ErrorCode::name);
     let words = message.filter(|words| !words.is_empty());

@@ -22,5 +22,5 @@ pub use consumer_protocol::{
     assign_ranges, ConsumerAssignment, ConsumerSubscription, ConsumerTopicPartitions,
     CONSUMER_PROTOCOL,
 };
-pub use error::{refusal, ClientError};
+pub use error::ClientError;
 pub use groups::{CommittedOffset, GroupClient, Membership};

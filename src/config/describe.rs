@@ -23,6 +23,8 @@ pub enum ConfigSource {
     StaticBroker = 4,
     /// The table.
     Default = 5,
+    /// What the log was started with.
+    DynamicBrokerLogger = 6,
 }
 
 /// The type of a setting's value, with DescribeConfigs' number.

@@ -11,7 +11,8 @@
 use super::journal::{Journal, JournalBatch, Mark};
 use super::options::{ControllerError, SnapshotInterval};
 use super::plan::{
-    times_altered, times_found, times_grown, times_named, ConfigRules, Limits, Plan,
+    check_partitions_per_request, times_altered, times_found, times_grown, times_named,
+    ConfigRules, Limits, Plan,
 };
 use super::request::{
     ConfigsAlteration, ControllerFault, CreatedTopic, MorePartitions, NewTopic, TopicSelector,
@@ -200,6 +201,14 @@ impl Committer {
         topics: &[NewTopic],
         validate_only: bool,
     ) -> TopicAnswer<CreatedTopic> {
+        let counts = topics.iter().map(|topic| match topic.assignments.len() {
+            0 if topic.num_partitions == -1 => i64::from(self.limits.num_partitions),
+            0 => i64::from(topic.num_partitions),
+            assigned => assigned as i64,
+        });
+        if let Err(fault) = check_partitions_per_request(counts, "partitions") {
+            return (refused(topics.len(), &fault), None);
+        }
         let times_named = times_named(topics);
         let mut plan = self.plan(group);
         let mut results = Vec::with_capacity(topics.len());
@@ -263,6 +272,13 @@ impl Committer {
         topics: &[MorePartitions],
         validate_only: bool,
     ) -> TopicAnswer<()> {
+        let counts = topics.iter().filter_map(|topic| {
+            let there = group.working.topic(&topic.name)?.partitions.len();
+            Some(i64::from(topic.count) - there as i64)
+        });
+        if let Err(fault) = check_partitions_per_request(counts, "additional partitions") {
+            return (refused(topics.len(), &fault), None);
+        }
         let times_grown = times_grown(topics);
         let mut plan = self.plan(group);
         let mut results = Vec::with_capacity(topics.len());

@@ -115,7 +115,7 @@ impl Controller {
     /// Creates topics. Each fails or succeeds alone. With `validate_only` nothing is
     /// changed, no delta comes back, and the ids are nil.
     ///
-    /// Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_CONFIG,
+    /// Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, POLICY_VIOLATION, INVALID_CONFIG,
     /// INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
     /// INVALID_REQUEST; for all topics KAFKA_STORAGE_ERROR (then it is not known which
     /// of them will be there when the controller is opened again) and NOT_CONTROLLER.

@@ -196,9 +196,10 @@ impl<'a> Plan<'a> {
         let invalid = |message| ControllerFault::new(ErrorCode::InvalidTopicException, message);
         validate_topic_name(name).map_err(invalid)?;
         if name == METADATA_TOPIC_NAME {
-            return Err(invalid(format!(
-                "The topic name '{METADATA_TOPIC_NAME}' is reserved for the cluster's own metadata; choose another."
-            )));
+            return Err(ControllerFault::new(
+                ErrorCode::InvalidRequest,
+                format!("Creation of internal topic {METADATA_TOPIC_NAME} is prohibited."),
+            ));
         }
         if self.image.topic(name).is_some() {
             return Err(ControllerFault::new(
@@ -393,6 +394,25 @@ impl<'a> Plan<'a> {
         panic!("the source of random numbers repeats itself");
     }
 }
+
+/// Kafka's limit of one request (`MAX_PARTITIONS_PER_BATCH`), which is refused as a whole.
+pub(super) fn check_partitions_per_request(
+    counts: impl Iterator<Item = i64>,
+    what: &str,
+) -> Result<(), ControllerFault> {
+    let total = counts.fold(0i64, |sum, count| sum.saturating_add(count.max(0)));
+    if total <= PARTITIONS_PER_REQUEST_MAX {
+        return Ok(());
+    }
+    Err(ControllerFault::new(
+        ErrorCode::PolicyViolation,
+        format!(
+            "Excessively large number of {what} per request: {total}, of at most {PARTITIONS_PER_REQUEST_MAX}."
+        ),
+    ))
+}
+
+const PARTITIONS_PER_REQUEST_MAX: i64 = 10_000;
 
 /// How often each name stands in a CreateTopics request.
 pub(super) fn times_named(topics: &[NewTopic]) -> BTreeMap<&str, usize> {

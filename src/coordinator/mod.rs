@@ -172,11 +172,10 @@ impl Coordinator {
         self.outbox.take()
     }
 
-    /// An append is durable, or failed. Ends come in the order of the appends, but for
-    /// those that fail.
+    /// An append is durable, or failed: the error is the one that calls which wait for it
+    /// are answered with. Ends come in the order of the appends.
     pub fn appended(&mut self, id: AppendId, result: Result<(), ErrorCode>, now: Now) -> Effects {
         if let Some(ended) = self.outbox.landed(id) {
-            let result = result.map_err(answered_as);
             let (groups, mut turn) = self.turn(now);
             let group = groups.get_mut(&ended.group);
             if group.map(|group| group.landed(&mut turn, ended.after, result))
@@ -453,20 +452,6 @@ fn without_group(api_version: i16, body: &GroupRequest) -> GroupResponse {
         | GroupRequest::DeleteGroup(_) => ErrorCode::GroupIdNotFound,
     };
     body.refused(api_version, error)
-}
-
-/// What a failed append is to a client, as Kafka has it: to be tried again here, to be
-/// tried again after the coordinator was looked up, or neither.
-fn answered_as(error: ErrorCode) -> ErrorCode {
-    match error {
-        ErrorCode::UnknownTopicOrPartition
-        | ErrorCode::NotEnoughReplicas
-        | ErrorCode::NotEnoughReplicasAfterAppend
-        | ErrorCode::RequestTimedOut => ErrorCode::CoordinatorNotAvailable,
-        ErrorCode::NotLeaderOrFollower | ErrorCode::KafkaStorageError => ErrorCode::NotCoordinator,
-        ErrorCode::MessageTooLarge | ErrorCode::RecordListTooLarge => ErrorCode::UnknownServerError,
-        other => other,
-    }
 }
 
 /// The first version of OffsetCommit that knows GROUP_ID_NOT_FOUND.

@@ -120,7 +120,13 @@ impl Outbox {
         std::mem::take(&mut self.effects)
     }
 
-    /// How many calls wait for an answer.
+    /// How many calls somebody waits for.
+    #[cfg(test)]
+    pub fn awaited(&self) -> usize {
+        self.waiting.values().filter(|is_there| **is_there).count()
+    }
+
+    /// How many calls have no answer yet.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }

@@ -159,3 +159,38 @@ fn the_owner_shard_is_low_bytes_plus_partition_mod_shards() {
     assert_eq!(owner_shard(&id, 0, 3), 0);
     assert_eq!(owner_shard(&id, 1, 3), 1);
 }
+
+#[test]
+fn given_changed_broker_settings_when_replayed_then_the_same_and_gone_once_they_are_empty() {
+    let configs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let pairs = pairs.iter();
+        pairs.map(|(n, v)| (n.to_string(), v.to_string())).collect()
+    };
+    let changed = |broker, pairs| Change::BrokerConfigsChanged {
+        broker,
+        configs: configs(pairs),
+    };
+    let image = empty().apply(&Delta {
+        previous: -1,
+        offset: 5,
+        changes: vec![
+            changed(None, &[("log.retention.ms", "1"), ("max.connections", "2")]),
+            changed(Some(1), &[("log.retention.ms", "3")]),
+            changed(Some(2), &[("log.retention.ms", "4")]),
+            changed(Some(2), &[]),
+        ],
+    });
+    assert_eq!(image.broker_configs(None).map(BTreeMap::len), Some(2));
+    assert_eq!(
+        image.broker_configs(Some(1)).unwrap()["log.retention.ms"],
+        "3"
+    );
+    assert_eq!(image.broker_configs(Some(2)), None);
+    let mut replay = records::Replay::new(empty());
+    for record in records::records_of_image(&image) {
+        let bytes = record.encode().unwrap();
+        let record = records::MetadataRecord::decode(bytes).unwrap();
+        replay.push(record).unwrap();
+    }
+    assert_eq!(replay.finish(5).unwrap(), image);
+}

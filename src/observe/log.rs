@@ -7,7 +7,9 @@
 
 use std::fmt;
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
+use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::format::Writer;
@@ -49,6 +51,7 @@ pub enum LogError {
 
 /// Starts the log of the process. `filter` is the value of [`FILTER_VARIABLE`], if there is one; without, `info`.
 pub fn start_log(filter: Option<&str>) -> Result<LogGuard, LogError> {
+    let levels = levels_of(filter.unwrap_or_default());
     let filter = parse_filter(filter)?;
     let (writer, worker) = NonBlockingBuilder::default()
         .lossy(true)
@@ -63,10 +66,38 @@ pub fn start_log(filter: Option<&str>) -> Result<LogGuard, LogError> {
         .event_format(Line)
         .try_init()
         .map_err(|_| LogError::Started)?;
+    let _only_the_first_start_gets_here = LEVELS.set(levels);
     Ok(LogGuard {
         dropped,
         _worker: worker,
     })
+}
+
+/// The loggers with levels of their own and `root`, which is all others, each with its level; as Kafka names levels.
+pub fn log_levels() -> &'static [(String, String)] {
+    LEVELS.get().map_or(&[], Vec::as_slice)
+}
+
+static LEVELS: OnceLock<Vec<(String, String)>> = OnceLock::new();
+
+/// Directives for spans are left out: they have no name that tools could show.
+fn levels_of(filter: &str) -> Vec<(String, String)> {
+    let mut levels = vec![("root".to_owned(), "INFO".to_owned())];
+    for directive in filter.split(',').map(str::trim).filter(|d| !d.is_empty()) {
+        let (logger, level) = directive.split_once('=').unwrap_or(("root", directive));
+        let Ok(level) = level.parse::<LevelFilter>() else {
+            continue;
+        };
+        if logger.contains('[') {
+            continue;
+        }
+        let level = level.to_string().to_ascii_uppercase();
+        match levels.iter_mut().find(|(known, _)| known == logger) {
+            Some((_, known)) => *known = level,
+            None => levels.push((logger.to_owned(), level)),
+        }
+    }
+    levels
 }
 
 impl LogGuard {
@@ -171,6 +202,21 @@ mod tests {
         tracing::subscriber::with_default(subscriber, log);
         let text = String::from_utf8(captured.0.lock().unwrap().clone()).unwrap();
         text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn each_directive_of_the_filter_is_a_logger_with_its_level() {
+        let shown = |filter| {
+            let levels = levels_of(filter).into_iter();
+            let pairs: Vec<String> = levels
+                .map(|(name, level)| format!("{name}={level}"))
+                .collect();
+            pairs.join(" ")
+        };
+        assert_eq!(shown(""), "root=INFO");
+        assert_eq!(shown("debug"), "root=DEBUG");
+        let filter = "highwater::storage=trace, warn,highwater::storage=off,[span]=info,x=?";
+        assert_eq!(shown(filter), "root=WARN highwater::storage=OFF");
     }
 
     #[test]

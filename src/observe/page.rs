@@ -9,7 +9,7 @@
 use super::catalog::{Family, Kind, Unit, CATALOG};
 use super::LatencySnapshot;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{text, DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{text, DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry;
 use std::collections::HashMap;
@@ -119,26 +119,32 @@ impl Collector for Page {
                     metric.encode_info(&sample.labels)?;
                     continue;
                 }
-                let mut metric = metric.encode_family(&sample.labels)?;
-                match &sample.value {
-                    Value::Info => unreachable!("it is written above"),
-                    Value::Count(count) => metric.encode_counter(count, None::<&NoExemplar>)?,
-                    Value::Seconds(seconds) if family.kind == Kind::Gauge => {
-                        metric.encode_gauge(seconds)?;
-                    }
-                    Value::Seconds(seconds) => {
-                        metric.encode_counter(seconds, None::<&NoExemplar>)?;
-                    }
-                    Value::Gauge(value) => metric.encode_gauge(value)?,
-                    Value::Histogram {
-                        sum,
-                        count,
-                        buckets,
-                    } => metric.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)?,
+                if sample.labels.is_empty() {
+                    sample.value.encode(family.kind, &mut metric)?;
+                } else {
+                    let mut metric = metric.encode_family(&sample.labels)?;
+                    sample.value.encode(family.kind, &mut metric)?;
                 }
             }
         }
         Ok(())
+    }
+}
+
+impl Value {
+    fn encode(&self, kind: Kind, metric: &mut MetricEncoder) -> fmt::Result {
+        match self {
+            Value::Info => unreachable!("only labels say it"),
+            Value::Count(count) => metric.encode_counter(count, None::<&NoExemplar>),
+            Value::Seconds(seconds) if kind == Kind::Gauge => metric.encode_gauge(seconds),
+            Value::Seconds(seconds) => metric.encode_counter(seconds, None::<&NoExemplar>),
+            Value::Gauge(value) => metric.encode_gauge(value),
+            Value::Histogram {
+                sum,
+                count,
+                buckets,
+            } => metric.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! ListConfigResources (KIP-1142): what DescribeConfigs can be asked about.
 //!
-//! Topics and the broker. There are no client metrics, which is all that version 0 asks
-//! for, no groups with settings of their own, and no loggers with levels that can be read.
+//! Topics, the broker and its loggers. There are no client metrics, which is all that
+//! version 0 asks for, and no groups with settings of their own.
 
 use super::respond::{Answer, Asked, BadRequest};
 use crate::protocol::messages::{
@@ -38,8 +38,10 @@ pub(super) async fn list(
             list(TOPIC, Str::from(topic.name.to_string()));
         }
     }
-    if types.contains(&BROKER) {
-        list(BROKER, Str::from(shard.config().node_id.to_string()));
+    for kind in [BROKER, BROKER_LOGGER] {
+        if types.contains(&kind) {
+            list(kind, Str::from(shard.config().node_id.to_string()));
+        }
     }
     Ok(asked.answer(&ListConfigResourcesResponse {
         config_resources,

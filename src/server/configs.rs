@@ -8,11 +8,14 @@
 //! reserved before it is made, and one that could not be sent is refused.
 
 use super::respond::{Answer, Asked, BadRequest};
-use crate::config::{describe_broker, describe_cluster, describe_topic, Described};
+use crate::config::{
+    describe_broker, describe_cluster, describe_topic, ConfigSource, ConfigType, Described,
+};
 use crate::controller::{
     AlterConfigOp, ConfigTarget, ConfigsAlteration, ConfigsChange, ControllerFault,
 };
 use crate::metadata::validate_topic_name;
+use crate::observe::log_levels;
 use crate::protocol::messages::{
     AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse,
     DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult,
@@ -160,8 +163,32 @@ fn settings_of(
             this_broker(shard, name, "expected {} or empty string,")?;
             Ok(describe_broker(&config).filter(wanted).collect())
         }
+        BROKER_LOGGER if name.is_empty() => Err(invalid_request("Broker id must not be empty")),
+        BROKER_LOGGER => {
+            this_broker(shard, name, "expected {}")?;
+            Ok(describe_loggers().filter(wanted).collect())
+        }
+        // They have none of their own, which Kafka says in the same way.
+        CLIENT_METRICS if name.is_empty() => Err(invalid_request(
+            "Client metrics subscription name must not be empty",
+        )),
+        GROUP if name.is_empty() => Err(invalid_request("Group name must not be empty")),
+        CLIENT_METRICS | GROUP => Ok(Vec::new()),
         other => Err(unsupported_type(other)),
     }
+}
+
+/// The levels that the log started with; nothing changes them while the broker runs.
+fn describe_loggers() -> impl Iterator<Item = Described> {
+    log_levels().iter().map(|(name, level)| Described {
+        name,
+        value: Some(level.clone()),
+        source: ConfigSource::DynamicBrokerLogger,
+        read_only: true,
+        config_type: ConfigType::String,
+        doc: "The least level that is logged; set HIGHWATER_LOG and restart the broker to change it.",
+        synonyms: Vec::new(),
+    })
 }
 
 /// What of a setting was asked for.
@@ -323,9 +350,9 @@ fn operation(number: i8, value: Option<String>) -> AlterConfigOp {
 
 fn unsupported_type(resource_type: i8) -> ControllerFault {
     let what = match resource_type {
-        8 => "a broker's loggers have no levels that can be read or altered; set HIGHWATER_LOG",
+        8 => "the levels of loggers change with HIGHWATER_LOG and a restart",
         16 => "there are no client metrics",
-        32 => "there are no groups",
+        32 => "groups have no settings of their own",
         _ => "use 2 (topic) or 4 (broker)",
     };
     invalid_request(format!(
@@ -352,8 +379,14 @@ fn owned(value: Option<Str>) -> Option<String> {
 const TOPIC: i8 = 2;
 /// DescribeConfigs' number of a broker.
 const BROKER: i8 = 4;
+/// DescribeConfigs' number of a broker's loggers.
+const BROKER_LOGGER: i8 = 8;
+/// DescribeConfigs' number of a client's metrics.
+const CLIENT_METRICS: i8 = 16;
+/// DescribeConfigs' number of a group.
+const GROUP: i8 = 32;
 /// How many settings a topic or a broker has, rounded up.
-const SETTINGS_PER_RESOURCE: u64 = 80;
+const SETTINGS_PER_RESOURCE: u64 = 110;
 /// The most that one answer may take, by the estimate of [`Detail::bytes_per_resource`].
 const DESCRIPTION_BYTES_MAX: u64 = 256 << 20;
 

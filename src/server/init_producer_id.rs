@@ -6,7 +6,7 @@
 //! TRANSACTIONAL_ID_AUTHORIZATION_FAILED: of all codes it is the one that Java's client,
 //! librdkafka and franz-go each take for final and report to their user, where they would
 //! ask for ever, or silently go on, after others. (They hardly come here: they ask for a
-//! transaction coordinator first, and FindCoordinator is not offered.)
+//! transaction coordinator first, and `find_coordinator` answers the same.)
 
 use super::respond::{Answer, Asked, BadRequest};
 use crate::protocol::messages::{InitProducerIdRequest, InitProducerIdResponse};

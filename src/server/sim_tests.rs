@@ -7,6 +7,7 @@
 //! once; each partition is served whatever the number of shards. Each
 //! run ends with a clean stop and a start that finds the marker.
 
+mod admin_http;
 mod group_members;
 mod groups;
 mod idempotent;
@@ -167,6 +168,8 @@ struct Story {
     client: SimNode,
     known: Rc<Known>,
     cuts: Cell<u64>,
+    /// Where its admin HTTP listens.
+    admin: Cell<Option<SocketAddr>>,
 }
 
 /// A broker that serves.
@@ -188,6 +191,7 @@ impl Story {
             client,
             known: Rc::default(),
             cuts: Cell::new(0),
+            admin: Cell::new(None),
         }
     }
 
@@ -252,7 +256,7 @@ impl Story {
             addr,
             cpus: vec![None; shards],
             sizes: SIZES,
-            admin_addr: None,
+            admin_addr: self.admin.get(),
             stalls: Stalls::new(|_| None),
             connection_overrides: Vec::new(),
             manager: ServiceManager::default(),

@@ -7,7 +7,7 @@ use crate::controller::{ControllerFault, CreatedTopic, MorePartitions, NewTopic,
 use crate::protocol::messages::{
     CreatableTopicConfigs, CreatableTopicResult, CreatePartitionsRequest, CreatePartitionsResponse,
     CreatePartitionsTopicResult, CreateTopicsRequest, CreateTopicsResponse, DeletableTopicResult,
-    DeleteTopicsRequest, DeleteTopicsResponse,
+    DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse,
 };
 use crate::protocol::{ErrorCode, Str};
 use crate::shard::Shard;
@@ -143,53 +143,61 @@ pub(super) async fn delete(
     asked: Asked,
     request: DeleteTopicsRequest,
 ) -> Result<Answer, BadRequest> {
-    let selectors: Vec<TopicSelector> = if asked.api_version >= 6 {
-        request
-            .topics
-            .into_iter()
-            .map(|topic| match topic.name {
-                Some(name) => TopicSelector::Name(name.to_string()),
-                None => TopicSelector::Id(topic.topic_id),
-            })
-            .collect()
-    } else {
-        request
-            .topic_names
-            .into_iter()
-            .map(|name| TopicSelector::Name(name.to_string()))
-            .collect()
+    let topics: Vec<DeleteTopicState> = match asked.api_version {
+        6.. => request.topics,
+        _ => {
+            let names = request.topic_names.into_iter();
+            let by_name = |name| DeleteTopicState {
+                name: Some(name),
+                ..Default::default()
+            };
+            names.map(by_name).collect()
+        }
     };
-    let results = match shard.delete_topics(selectors.clone()).await {
-        Ok(results) => results,
-        Err(code) => selectors.iter().map(|_| Err(unavailable(code))).collect(),
+    let selected: Vec<_> = topics.iter().map(selector).collect();
+    let selectors = selected.iter().flatten().cloned().collect();
+    let mut deleted = match shard.delete_topics(selectors).await {
+        Ok(results) => Ok(results.into_iter()),
+        Err(code) => Err(unavailable(code)),
     };
-    let responses = selectors
+    let results = selected.into_iter().map(|selected| {
+        selected.and_then(|_| match &mut deleted {
+            Ok(results) => results.next().expect("one result for each selector"),
+            Err(fault) => Err(fault.clone()),
+        })
+    });
+    let responses = topics
         .into_iter()
         .zip(results)
-        .map(|(selector, result)| match result {
+        .map(|(topic, result)| match result {
             Ok((id, name)) => DeletableTopicResult {
                 name: Some(Str::from(name)),
                 topic_id: id,
                 ..Default::default()
             },
-            Err(fault) => {
-                let (name, topic_id) = match selector {
-                    TopicSelector::Name(name) => (Some(Str::from(name)), Default::default()),
-                    TopicSelector::Id(id) => (None, id),
-                };
-                DeletableTopicResult {
-                    name,
-                    topic_id,
-                    error_code: fault.code.code(),
-                    error_message: Some(Str::from(fault.message)),
-                }
-            }
+            Err(fault) => DeletableTopicResult {
+                name: topic.name,
+                topic_id: topic.topic_id,
+                error_code: fault.code.code(),
+                error_message: Some(Str::from(fault.message)),
+            },
         })
         .collect();
     Ok(asked.answer(&DeleteTopicsResponse {
         responses,
         ..Default::default()
     })?)
+}
+
+/// What a topic of the request names: Kafka wants a name or an id, not both.
+fn selector(topic: &DeleteTopicState) -> Result<TopicSelector, ControllerFault> {
+    let invalid = |message| Err(ControllerFault::new(ErrorCode::InvalidRequest, message));
+    match (&topic.name, topic.topic_id.is_nil()) {
+        (Some(name), true) => Ok(TopicSelector::Name(name.to_string())),
+        (None, false) => Ok(TopicSelector::Id(topic.topic_id)),
+        (Some(_), false) => invalid("You may not specify both topic name and topic id."),
+        (None, true) => invalid("Neither topic name nor id were specified."),
+    }
 }
 
 fn unavailable(code: ErrorCode) -> ControllerFault {

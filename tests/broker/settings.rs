@@ -20,6 +20,7 @@ pub(super) const SUBTRACT: i8 = 3;
 pub(super) const INVALID_CONFIG: i16 = 40;
 pub(super) const INVALID_REQUEST: i16 = 42;
 const INVALID_PARTITIONS: i16 = 37;
+const POLICY_VIOLATION: i16 = 44;
 const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 const UNKNOWN_TOPIC: i16 = 3;
 pub(super) const MESSAGE_TOO_LARGE: i16 = 10;
@@ -658,14 +659,24 @@ fn given_what_is_asked_for_when_described_then_that_is_answered_and_no_more() {
             (TOPIC, "nope", UNKNOWN_TOPIC),
             (TOPIC, "", 17),
             (TOPIC, "a b", 17),
-            (8, "1", INVALID_REQUEST),
-            (32, "g", INVALID_REQUEST),
+            (8, "1", 0),
+            (8, "", INVALID_REQUEST),
+            (8, "2", INVALID_REQUEST),
+            (16, "m", 0),
+            (16, "", INVALID_REQUEST),
+            (32, "g", 0),
+            (32, "", INVALID_REQUEST),
             (0, "", INVALID_REQUEST),
         ] {
             let result = describe(&c, resource_type, name, None).await;
             assert_eq!(result.error_code, code, "{resource_type} {name}");
-            assert!(result.configs.is_empty());
-            assert!(!said(result.error_message).is_empty());
+            let root = result.configs.iter().filter(|one| one.name == "root");
+            let levels: Vec<_> = root.map(|one| (one.read_only, one.config_source)).collect();
+            match (resource_type, code) {
+                (8, 0) => assert_eq!(levels, [(true, 6)]),
+                _ => assert_eq!(result.configs, []),
+            }
+            assert_eq!(said(result.error_message).is_empty(), code == 0);
         }
     });
     broker.stop();
@@ -787,7 +798,7 @@ fn given_bad_counts_and_assignments_when_a_topic_is_to_grow_then_each_has_its_co
             ("g", 0, None, INVALID_PARTITIONS),
             ("g", -1, None, INVALID_PARTITIONS),
             ("g", i32::MIN, None, INVALID_PARTITIONS),
-            ("g", i32::MAX, None, INVALID_PARTITIONS),
+            ("g", i32::MAX, None, POLICY_VIOLATION),
             ("g", 10_001, None, INVALID_PARTITIONS),
             ("g", 4, Some(&[][..]), INVALID_REPLICA_ASSIGNMENT),
             ("g", 5, Some(&[&[1][..]]), INVALID_REPLICA_ASSIGNMENT),

@@ -66,7 +66,8 @@ fn a_machine_that_can_run_the_broker_is_told_so() {
 fn what_keeps_the_broker_from_running_fails() {
     if Path::new("/dev/shm").is_dir() {
         let ran = doctor(&["--data-dir", "/dev/shm"]);
-        ran.fails_with("the broker could not run here; one check failed");
+        // A container may have little room there, too.
+        ran.fails_with("the broker could not run here; ");
         assert!(ran.out.contains("\nfail  direct_io "), "{}", ran.out);
         assert!(
             ran.out

@@ -72,7 +72,8 @@ impl Bench {
 
     /// Starts the tool, and does not wait for its end.
     fn spawn(&self, arguments: &[&str]) -> Running {
-        let mut child = command(self.broker.addr(), arguments)
+        // Signals go to it, not to one that watches it.
+        let mut child = told(Command::new(BINARY), self.broker.addr(), arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -170,8 +171,14 @@ fn feed(broker: SocketAddr, arguments: &[&str], input: &str) -> Ran {
     ran
 }
 
+/// A run that must not hang a test.
 fn command(broker: SocketAddr, arguments: &[&str]) -> Command {
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new("timeout");
+    command.args(["120", BINARY]);
+    told(command, broker, arguments)
+}
+
+fn told(mut command: Command, broker: SocketAddr, arguments: &[&str]) -> Command {
     command
         .args(arguments)
         .current_dir(env!("CARGO_TARGET_TMPDIR"));

@@ -67,18 +67,6 @@ decoders! {
     DescribeGroups: DescribeGroupsRequest, DescribeGroupsResponse;
     ListGroups: ListGroupsRequest, ListGroupsResponse;
     DeleteGroups: DeleteGroupsRequest, DeleteGroupsResponse;
-    DescribeAcls: DescribeAclsRequest, DescribeAclsResponse;
-    CreateAcls: CreateAclsRequest, CreateAclsResponse;
-    DeleteAcls: DeleteAclsRequest, DeleteAclsResponse;
-    AlterReplicaLogDirs: AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse;
-    DescribeLogDirs: DescribeLogDirsRequest, DescribeLogDirsResponse;
-    ElectLeaders: ElectLeadersRequest, ElectLeadersResponse;
-    AlterPartitionReassignments: AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse;
-    ListPartitionReassignments: ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse;
-    DescribeClientQuotas: DescribeClientQuotasRequest, DescribeClientQuotasResponse;
-    DescribeUserScramCredentials: DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse;
-    DescribeQuorum: DescribeQuorumRequest, DescribeQuorumResponse;
-    ListConfigResources: ListConfigResourcesRequest, ListConfigResourcesResponse;
 }
 
 /// The batches inside go through the reader of batches too; only their frame counts as

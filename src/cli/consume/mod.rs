@@ -10,7 +10,7 @@ mod member;
 mod span;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::time::Duration;
 
 use clap::Args;
@@ -195,7 +195,8 @@ impl Consuming {
             next_commit: now + COMMIT_PERIOD,
             printed: 0,
             touched: BTreeSet::new(),
-            progress: Progress::new(now),
+            // Records on the same terminal are progress enough.
+            progress: Progress::new(now, !io::stdout().is_terminal()),
             rt,
             cluster,
             args,
@@ -386,9 +387,10 @@ impl Consuming {
     /// False if no more is wanted.
     fn print_batch(&mut self, batch: &FetchedBatch) -> Result<bool, CliError> {
         let FetchedBatch { key, header, .. } = batch;
+        let mut next = None;
         for record in RecordIter::new(&batch.records, header.record_count) {
             if self.has_enough() {
-                return Ok(false);
+                break;
             }
             // All were looked at when they came.
             let Ok(record) = record else { break };
@@ -408,9 +410,10 @@ impl Consuming {
             };
             self.format.print(&mut self.out, &placed)?;
             self.printed += 1;
-            self.consumed.insert(key.clone(), offset + 1);
+            next = Some(offset + 1);
         }
-        Ok(true)
+        self.consumed.extend(next.map(|next| (key.clone(), next)));
+        Ok(!self.has_enough())
     }
 
     /// Commits, leaves the group, and says what was read.

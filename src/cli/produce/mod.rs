@@ -237,7 +237,7 @@ impl Producing {
             },
             headers: args.header.iter().map(header).collect(),
             dispatch: Dispatch::new(cluster, options),
-            progress: Progress::new(rt.now()),
+            progress: Progress::new(rt.now(), true),
             partitioner,
             lines: 0,
             tally: Tally::default(),
@@ -285,6 +285,7 @@ impl Producing {
                 format!("{} records, {} bytes", tally.records, tally.bytes)
             });
         }
+        self.dispatch.settle().await?;
         self.progress.end();
         Ok(is_interrupted)
     }

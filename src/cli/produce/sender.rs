@@ -5,7 +5,7 @@
 //! its partition go on under a new producer id.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -163,6 +163,28 @@ impl Dispatch {
         }
         self.start(sent.partition);
         sent
+    }
+
+    /// With acks=0 nobody says that a batch arrived: this waits until every leader has read what it was sent.
+    pub async fn settle(&self) -> Result<(), ClientError> {
+        if self.shared.options.acks != 0 {
+            return Ok(());
+        }
+        let (cluster, topic) = (&self.shared.cluster, &self.shared.options.topic);
+        let led = self
+            .lanes
+            .keys()
+            .filter_map(|partition| cluster.leader(&(topic.clone(), *partition)));
+        let leaders: BTreeSet<i32> = led.collect();
+        for leader in leaders {
+            // Answers come in the order of the requests.
+            cluster
+                .node(leader)
+                .await?
+                .call(&MetadataRequest::default())
+                .await?;
+        }
+        Ok(())
     }
 
     fn start(&mut self, partition: i32) {

@@ -165,7 +165,7 @@ impl Plan<'_> {
     fn topic_to_alter(&self, name: &str) -> Result<std::sync::Arc<TopicImage>, ControllerFault> {
         if name.is_empty() {
             return Err(invalid_request(
-                "Default topic resources are not allowed; name a topic, or change the broker's file.",
+                "Default topic resources are not allowed; name a topic, or change the broker's settings.",
             ));
         }
         let invalid = |message| ControllerFault::new(ErrorCode::InvalidTopicException, message);

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::config::BrokerConfig;
-use crate::controller::plan::{times_found, times_named, Plan};
-use crate::controller::{ControllerFault, CreatedTopic, TopicSelector};
+use crate::controller::plan::{times_found, times_grown, times_named, Plan};
+use crate::controller::{ControllerFault, CreatedTopic, MorePartitions, TopicSelector};
+use crate::metadata::OFFSETS_TOPIC_NAME;
 use crate::protocol::ErrorCode;
 
 fn ids() -> impl FnMut() -> Uuid {
@@ -82,7 +83,7 @@ fn given_bad_names_when_created_then_17_or_36() {
     assert_eq!(code(""), ErrorCode::InvalidTopicException);
     assert_eq!(code(".."), ErrorCode::InvalidTopicException);
     assert_eq!(code("sp ace"), ErrorCode::InvalidTopicException);
-    assert_eq!(code("__cluster_metadata"), ErrorCode::InvalidTopicException);
+    assert_eq!(code("__cluster_metadata"), ErrorCode::InvalidRequest);
     assert_eq!(code("a.b"), ErrorCode::TopicAlreadyExists);
     let (code, message) = refusal(&image, new_topic("a_b"));
     assert_eq!(code, ErrorCode::InvalidTopicException);
@@ -277,4 +278,26 @@ fn given_ids_that_are_taken_or_reserved_when_created_then_another_is_drawn() {
     let mut plan = Plan::new(image, &limits, &rules);
     let results = create_all(&mut plan, &[new_topic("b")], || source.next().unwrap());
     assert_eq!(results[0].as_ref().unwrap().id, fresh);
+}
+
+#[test]
+fn given_the_topic_of_committed_offsets_then_it_may_be_compacted_and_never_grows() {
+    let image = image_of_brokers(&[1]);
+    let compacted = |name: &str| NewTopic {
+        configs: vec![("cleanup.policy".into(), Some("compact".into()))],
+        ..new_topic(name)
+    };
+    assert_eq!(refusal(&image, compacted("t")).0, ErrorCode::InvalidConfig);
+    let (results, after) = create(&image, &[compacted(OFFSETS_TOPIC_NAME)]);
+    assert!(results[0].is_ok(), "{results:?}");
+    let (limits, rules) = (limits(), BrokerConfig::default());
+    let mut plan = Plan::new(after, &limits, &rules);
+    let more = MorePartitions {
+        name: OFFSETS_TOPIC_NAME.into(),
+        count: 100,
+        assignments: None,
+    };
+    let results = plan.create_partitions(&[more.clone()], &times_grown(&[more]));
+    let fault = results[0].as_ref().unwrap_err();
+    assert_eq!(fault.code, ErrorCode::InvalidPartitions);
 }

@@ -46,7 +46,7 @@ impl Group {
     ) -> Left {
         match after {
             AfterAppend::Recorded => {
-                self.records_under_way -= 1;
+                self.records_under_way = self.records_under_way.saturating_sub(1);
                 if let Err(error) = result {
                     tracing::warn!(group = %self.id, error = error.name(), "an empty group could not be recorded");
                 }
@@ -55,11 +55,11 @@ impl Group {
                 generation,
                 assignments,
             } => {
-                self.records_under_way -= 1;
+                self.records_under_way = self.records_under_way.saturating_sub(1);
                 self.assigned(turn, generation, assignments, result);
             }
             AfterAppend::Replaced(replacement) => {
-                self.records_under_way -= 1;
+                self.records_under_way = self.records_under_way.saturating_sub(1);
                 self.replaced(turn, *replacement, result);
             }
             AfterAppend::Offsets(change) => self.end_change(change, result),

@@ -49,6 +49,9 @@ impl Group {
             turn.answer(join.ticket, GroupResponse::Join(full));
             return self.complete_join_if_all_joined(turn);
         }
+        tracing::trace!(
+            group = %self.id, member = %id, reason = join.request.reason.as_deref(), "a join"
+        );
         let terms = join.terms();
         if !self.fits(&join.request.protocol_type, &terms) {
             return join.refuse(turn, ErrorCode::InconsistentGroupProtocol);

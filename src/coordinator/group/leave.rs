@@ -73,6 +73,9 @@ impl Group {
             identity.member_id.clone()
         };
         self.remove(turn, &id, ErrorCode::UnknownMemberId);
+        tracing::debug!(
+            group = %self.id(), member = %id, reason = identity.reason.as_deref(), "a member left"
+        );
         Ok(())
     }
 }

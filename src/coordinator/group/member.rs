@@ -67,7 +67,7 @@ impl Member {
     }
 
     pub fn session_timeout(&self) -> Duration {
-        duration_ms(self.terms.session_timeout_ms)
+        duration_ms(self.terms.session_timeout_ms.max(1))
     }
 
     /// What it says of itself under a protocol; empty if it does not know the protocol.

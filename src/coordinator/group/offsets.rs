@@ -106,7 +106,7 @@ impl Group {
             // All of its offsets are on their way out.
             return;
         }
-        if let Some(prepared) = self.offsets.topics_deleted(&self.id, names) {
+        for prepared in self.offsets.topics_deleted(&self.id, names) {
             let after = AfterAppend::Offsets(prepared.change);
             turn.append(&self.id, prepared.records, after);
         }

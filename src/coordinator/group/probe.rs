@@ -14,10 +14,12 @@ pub(in crate::coordinator) struct Snapshot {
     pub protocol_type: Option<Str>,
     pub protocol: Option<Str>,
     pub leader: Option<Str>,
-    /// Instance, client, timeouts, metadata and assignment of each member.
-    pub members: BTreeMap<Str, (Option<Str>, [Str; 2], [i32; 2], Bytes, Bytes)>,
+    pub members: BTreeMap<Str, Recorded>,
     pub offsets: Vec<(String, i32, i64)>,
 }
+
+/// Instance, client, timeouts, metadata and assignment of a member.
+type Recorded = (Option<Str>, [Str; 2], [i32; 2], Bytes, Bytes);
 
 impl Group {
     pub fn snapshot(&self) -> Snapshot {

@@ -4,6 +4,7 @@ use super::{AfterAppend, Group, InitialDelay, Preparing, State};
 use crate::coordinator::outbox::Turn;
 use crate::protocol::{ErrorCode, Str};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl Group {
     /// Begins a rebalance, or, if one is being prepared, looks whether it is done.
@@ -82,7 +83,7 @@ impl Group {
         }
         if !self.members.is_empty() && !self.elect_joined_leader() {
             // Static members only, and none has joined: until their sessions end.
-            let at = turn.now.mono + self.rebalance_timeout();
+            let at = turn.now.mono + self.rebalance_timeout().max(NOBODY_JOINED_MIN);
             if let State::Preparing(preparing) = &mut self.state {
                 preparing.at = at;
                 preparing.initial = preparing.initial.map(|initial| InitialDelay {
@@ -166,3 +167,7 @@ impl Group {
             .cloned()
     }
 }
+
+/// The least time between two looks whether anybody has joined, whatever rebalance timeout
+/// the members ask for.
+const NOBODY_JOINED_MIN: Duration = Duration::from_secs(1);

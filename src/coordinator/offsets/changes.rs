@@ -115,18 +115,23 @@ impl GroupOffsets {
         (answers, self.remove_all(group, removed))
     }
 
-    /// Forgets every offset, because the group is deleted.
+    /// Forgets every offset, because the group is deleted. All or nothing, so one batch,
+    /// however many there are.
     pub fn delete_all(&mut self, group: &Str) -> Option<Prepared> {
         let transactions = self.transactions.values();
         let pending = transactions.flat_map(|offsets| offsets.topics());
         let all = self.committed.topics().chain(self.in_flight.topics());
         let topics: BTreeSet<String> = all.chain(pending).map(str::to_owned).collect();
-        self.delete_topics(group, topics.iter().map(String::as_str))
+        let removed = self.all_of(topics.iter().map(String::as_str));
+        self.remove_all(group, removed)
     }
 
-    /// Forgets the offsets of topics that are gone.
-    pub fn topics_deleted(&mut self, group: &Str, names: &[&str]) -> Option<Prepared> {
-        self.delete_topics(group, names.iter().copied())
+    /// Forgets the offsets of topics that are gone, some at a time.
+    pub fn topics_deleted(&mut self, group: &Str, names: &[&str]) -> Vec<Prepared> {
+        let removed = self.all_of(names.iter().copied());
+        let some = removed.chunks(TOMBSTONES_MAX);
+        some.filter_map(|some| self.remove_all(group, some.to_vec()))
+            .collect()
     }
 
     /// The records are durable: the change holds.
@@ -178,25 +183,21 @@ impl GroupOffsets {
         }
     }
 
-    fn delete_topics<'a>(
-        &mut self,
-        group: &Str,
-        topics: impl Iterator<Item = &'a str>,
-    ) -> Option<Prepared> {
-        let mut removed = Vec::new();
+    /// What there is of these topics, each once.
+    fn all_of<'a>(&self, topics: impl Iterator<Item = &'a str>) -> Vec<(Rc<str>, i32)> {
+        let mut all = Vec::new();
         for topic in topics {
             let transactions = self.transactions.values();
             let pending = transactions.flat_map(|offsets| offsets.partitions(topic));
             let there = self.committed.partitions(topic);
-            let all = there.chain(self.in_flight.partitions(topic)).chain(pending);
-            // One tombstone for each.
-            let partitions: BTreeSet<i32> = all.collect();
+            let partitions = there.chain(self.in_flight.partitions(topic)).chain(pending);
+            let partitions: BTreeSet<i32> = partitions.collect();
             if !partitions.is_empty() {
                 let name = self.name_of(topic);
-                removed.extend(partitions.into_iter().map(|it| (name.clone(), it)));
+                all.extend(partitions.into_iter().map(|it| (name.clone(), it)));
             }
         }
-        self.remove_all(group, removed)
+        all
     }
 
     pub(super) fn remove_all(
@@ -270,3 +271,6 @@ fn is_too_long(metadata: &str, units_max: usize) -> bool {
 
 /// The longest string that the records' format can hold.
 const RECORD_STRING_BYTES_MAX: usize = i16::MAX as usize;
+/// Tombstones of one batch where it may be several: about 200 KiB with names of usual length,
+/// well below `max.message.bytes`.
+pub(super) const TOMBSTONES_MAX: usize = 2_000;

@@ -27,7 +27,7 @@ pub struct Expired {
 impl GroupOffsets {
     /// Finds what has expired by `now_ms` (ms since the Unix epoch). Offsets that are being
     /// committed, in a transaction or not, and those of topics that the group is
-    /// `subscribed` to stay.
+    /// `subscribed` to stay. At most what one batch can hold; the rest is found later.
     pub fn expire(
         &mut self,
         group: &Str,
@@ -37,6 +37,7 @@ impl GroupOffsets {
         subscribed: &dyn Fn(&str) -> bool,
     ) -> Expired {
         let mut removed = Vec::new();
+        let mut bytes = 0;
         let mut is_all = self.in_flight.is_empty() && self.transactions.is_empty();
         for topic in self.committed.topics() {
             let is_subscribed = subscribed(topic);
@@ -45,11 +46,13 @@ impl GroupOffsets {
                 let is_expired =
                     committed.is_some_and(|it| it.is_expired(now_ms, retention_ms, from));
                 if is_expired
+                    && bytes < EXPIRED_BYTES_MAX
                     && !is_subscribed
                     && !self.is_in_flight(topic, partition)
                     && !self.is_unstable(topic, partition)
                 {
                     removed.push((self.name_of(topic), partition));
+                    bytes += group.len() + topic.len() + TOMBSTONE_BYTES;
                 } else {
                     is_all = false;
                 }
@@ -59,14 +62,6 @@ impl GroupOffsets {
             prepared: self.remove_all(group, removed),
             is_all,
         }
-    }
-
-    /// The earliest time, ms since the Unix epoch, at which [`GroupOffsets::expire`] may
-    /// find something.
-    pub fn next_expiry_ms(&self, retention_ms: i64, from: RetentionFrom) -> Option<i64> {
-        let all = self.iter();
-        let expiries = all.map(|(_, _, committed)| committed.expires_at_ms(retention_ms, from));
-        expiries.min()
     }
 }
 
@@ -83,3 +78,8 @@ impl CommittedOffset {
         }
     }
 }
+
+/// How many bytes of tombstones one look gives, about: less than any batch may have.
+const EXPIRED_BYTES_MAX: usize = 512 * 1024;
+/// What a tombstone takes besides its names, about.
+const TOMBSTONE_BYTES: usize = 32;

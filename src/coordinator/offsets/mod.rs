@@ -87,11 +87,6 @@ impl GroupOffsets {
         open.any(|offsets| offsets.get(topic, partition).is_some())
     }
 
-    /// Whether a transaction of the producer is open here.
-    pub fn has_transaction(&self, producer_id: i64) -> bool {
-        self.transactions.contains_key(&producer_id)
-    }
-
     /// The answer to OffsetFetch: the partitions asked for, or all (`None`). One without an
     /// offset has -1 and no error; one that `require_stable` must wait for has
     /// UNSTABLE_OFFSET_COMMIT.

@@ -15,6 +15,8 @@ pub enum Work {
     Stable,
     /// It hangs, or is gone for good: until [`Client::wakes`].
     Asleep,
+    /// Another has taken its instance id: it ended.
+    Fenced,
 }
 
 #[derive(Debug)]
@@ -40,10 +42,11 @@ pub struct Client {
 
 impl Client {
     pub fn new(rng: &SimRng, index: usize, groups: &[&'static str]) -> Client {
-        let is_static = rng.one_in(3);
+        let is_static = rng.one_in(2);
         Client {
             group: Str::from_static(groups[rng.below(groups.len() as u64) as usize]),
-            instance: is_static.then(|| Str::from(format!("instance-{index}"))),
+            // Two may have the same by mistake.
+            instance: is_static.then(|| Str::from(format!("instance-{}", index / 2))),
             work: Work::Join,
             generation: -1,
             is_leader: false,
@@ -52,7 +55,7 @@ impl Client {
             index,
             member: Str::default(),
             api_version: match is_static {
-                true => 5 + rng.below(5) as i16,
+                true => 8 + rng.below(2) as i16,
                 false => rng.below(10) as i16,
             },
             protocols: match rng.below(3) {
@@ -79,7 +82,7 @@ impl Client {
     }
 
     pub fn coordinator_restarted(&mut self) {
-        if self.waits_for.take().is_some() {
+        if self.waits_for.take().is_some() && self.work != Work::Asleep {
             self.work = Work::Join;
         }
         self.gives_up = None;
@@ -87,6 +90,9 @@ impl Client {
 
     /// What it asks next. `is_eager`: it does only what a healthy client does.
     pub fn act(&mut self, rng: &SimRng, is_eager: bool) -> Option<(i16, GroupRequest)> {
+        if self.work == Work::Fenced {
+            return None;
+        }
         if !is_eager && rng.one_in(12) {
             return self.misbehave(rng);
         }
@@ -102,12 +108,14 @@ impl Client {
                 self.work = Work::Join;
                 None
             }
-            Work::Asleep => None,
+            Work::Asleep | Work::Fenced => None,
         }
     }
 
     fn misbehave(&mut self, rng: &SimRng) -> Option<(i16, GroupRequest)> {
         match rng.below(6) {
+            // It is started anew, with nothing in its way.
+            0 if self.instance.is_some() && self.work == Work::Stable => self.forget(),
             // Its connection breaks.
             0 | 1 => {
                 self.gives_up = self.waits_for.take();
@@ -246,6 +254,7 @@ impl Client {
             }
             (ErrorCode::None, GroupResponse::Sync(_)) => self.work = Work::Stable,
             (ErrorCode::None, _) => {}
+            (ErrorCode::FencedInstanceId, _) => self.work = Work::Fenced,
             (ErrorCode::MemberIdRequired, GroupResponse::Join(joined)) => {
                 self.member = joined.member_id;
             }
@@ -254,7 +263,6 @@ impl Client {
             (
                 ErrorCode::UnknownMemberId
                 | ErrorCode::IllegalGeneration
-                | ErrorCode::FencedInstanceId
                 | ErrorCode::GroupIdNotFound
                 | ErrorCode::GroupMaxSizeReached,
                 _,
@@ -265,6 +273,8 @@ impl Client {
                     _ => Work::Join,
                 };
             }
+            // After a restart the others are known by the one protocol that was chosen.
+            (ErrorCode::InconsistentGroupProtocol, _) => self.protocols = vec!["range", "sticky"],
             (other, response) => panic!("{other:?} in {response:?}"),
         }
     }

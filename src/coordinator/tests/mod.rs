@@ -3,6 +3,7 @@
 mod client;
 mod harness;
 mod joining;
+mod many;
 mod offsets;
 mod sim;
 mod syncing;

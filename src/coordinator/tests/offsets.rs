@@ -19,7 +19,7 @@ fn a_commit_is_answered_and_seen_when_it_is_durable() {
     bench.land();
     assert_eq!(bench.committed(commit), ErrorCode::None);
     assert_eq!(bench.offset(), 5);
-    bench.fails = Some(ErrorCode::NotEnoughReplicas);
+    bench.fails = Some(ErrorCode::CoordinatorNotAvailable);
     let commit = bench.commit(&members[0], 1, 6);
     bench.land();
     assert_eq!(bench.committed(commit), ErrorCode::CoordinatorNotAvailable);
@@ -98,7 +98,7 @@ fn a_consumer_without_a_group_commits_and_its_group_is_simple() {
     assert_eq!(bench.restarted().offset(), 7);
     // One that can't be recorded leaves nothing.
     let mut bench = Bench::new();
-    bench.fails = Some(ErrorCode::RequestTimedOut);
+    bench.fails = Some(ErrorCode::CoordinatorNotAvailable);
     let commit = bench.commit("", -1, 7);
     assert_eq!(bench.committed(commit), ErrorCode::CoordinatorNotAvailable);
     assert_eq!(bench.coordinator.groups().count(), 0);
@@ -118,7 +118,7 @@ fn an_empty_group_is_deleted_with_its_offsets_in_one_append() {
     bench.left(leaving);
 
     bench.holds = true;
-    bench.fails = Some(ErrorCode::KafkaStorageError);
+    bench.fails = Some(ErrorCode::NotCoordinator);
     let failing = bench.delete();
     assert_eq!(bench.held.len(), 1);
     bench.land();
@@ -276,12 +276,34 @@ fn a_simple_groups_offsets_expire_by_their_commits() {
 }
 
 #[test]
+fn more_offsets_than_a_batch_can_hold_expire_bit_by_bit() {
+    let mut bench = Bench::new();
+    let partitions = (0..30_000).map(|partition_index| OffsetCommitRequestPartition {
+        partition_index,
+        committed_offset: 1,
+        ..Default::default()
+    });
+    let mut request = committing("", -1, 1);
+    request.topics[0].partitions = partitions.collect();
+    let commit = bench.call(9, GroupRequest::CommitOffsets(request));
+    assert_eq!(bench.committed(commit), ErrorCode::None);
+    let before = bench.log.len();
+    bench.now.wall_ms += bench.settings.offsets_retention_ms;
+    bench.pass(Duration::from_secs(600));
+    let first = bench.log.len() - before;
+    assert!(first > 0 && first < 20_000, "{first} at once");
+    bench.pass(3 * Duration::from_secs(600));
+    assert_eq!(bench.coordinator.groups().count(), 0);
+    assert_eq!(bench.log.len(), before + 30_000 + 1);
+}
+
+#[test]
 fn an_empty_group_without_offsets_goes_at_the_next_look() {
     let mut bench = Bench::new();
     let members = bench.stable(1);
     let leaving = bench.leave(&[(&members[0], None)]);
     bench.left(leaving);
-    bench.fails = Some(ErrorCode::NotEnoughReplicas);
+    bench.fails = Some(ErrorCode::CoordinatorNotAvailable);
     bench.pass(Duration::from_secs(600));
     assert_eq!(bench.state(), "Empty");
     bench.fails = None;

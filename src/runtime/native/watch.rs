@@ -6,6 +6,9 @@
 //! that is still the same has been one poll all the time. So a stall is measured to about 10 ms, and it
 //! is seen while the core is held, by a thread that is not.
 //!
+//! What it is not: a profiler. A main future, which only starts tasks, is not watched; nor is the executor's own work
+//! between polls. A process that was stopped, or whose machine stood still, looks stalled: [`Stall::ran`] tells.
+//!
 //! What is read beside the number may belong to the moment before or after it; it is taken only when two
 //! readings agree and the number is still the same.
 

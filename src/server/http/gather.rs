@@ -9,6 +9,7 @@ use crate::runtime::local::Budget;
 use crate::runtime::native::{process_figures, ProcessFigures};
 use crate::runtime::Mono;
 use crate::shard::{CommittedFigures, Control, MetricsOrder, PartitionKey, ShardMetrics};
+use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use uuid::Uuid;
 pub(super) struct Gatherer {
     turn: Budget,
     /// The last page, and when its gathering began.
-    last: RefCell<Option<(Mono, Result<String, String>)>>,
+    last: RefCell<Option<(Mono, Result<Bytes, String>)>>,
     /// Topics with metrics of their own. One that has them keeps them as long as it lives, so that no counter comes and goes.
     pub topics: RefCell<BTreeSet<Uuid>>,
 }
@@ -49,7 +50,7 @@ pub(super) struct Gathered {
 
 impl Admin {
     /// The page of metrics, or why there is none.
-    pub(super) async fn metrics(&self) -> Result<String, String> {
+    pub(super) async fn metrics(&self) -> Result<Bytes, String> {
         let inner = &*self.0;
         let came_at = inner.rt.now();
         let _turn = inner.gatherer.turn.acquire(1).await;
@@ -59,9 +60,16 @@ impl Admin {
             }
         }
         let began = inner.rt.now();
-        let page = self.gather().await.map(|gathered| self.page(&gathered));
+        let page = self.rendered().await;
         *inner.gatherer.last.borrow_mut() = Some((began, page.clone()));
         page
+    }
+
+    async fn rendered(&self) -> Result<Bytes, String> {
+        let page = self.page(&self.gather().await?);
+        // Thousands of lines of text: not on an executor.
+        let text = self.0.rt.spawn_blocking(move || page.render()).await;
+        text.map(Bytes::from).map_err(|panic| panic.to_string())
     }
 
     async fn gather(&self) -> Result<Gathered, String> {

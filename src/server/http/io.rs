@@ -127,6 +127,11 @@ impl Write for HttpIo {
         }
     }
 
+    /// So that hyper keeps a large body where it is, and hands it over piece by piece.
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_written(cx)
     }

@@ -221,8 +221,12 @@ fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
     response(status, "text/plain; charset=utf-8", text)
 }
 
-fn response(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+fn response(
+    status: StatusCode,
+    kind: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE_HEADER, HeaderValue::from_static(kind));

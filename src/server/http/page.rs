@@ -13,7 +13,7 @@ use uuid::Uuid;
 const OTHER: &str = "(other)";
 
 impl Admin {
-    pub(super) fn page(&self, gathered: &Gathered) -> String {
+    pub(super) fn page(&self, gathered: &Gathered) -> Page {
         let inner = &*self.0;
         let mut page = Page::default();
         page.info(&BUILD, &[env!("CARGO_PKG_VERSION")]);
@@ -45,7 +45,7 @@ impl Admin {
         );
         partitions(&mut page, gathered, inner.config.metrics_partitions_max);
         groups(&mut page, gathered);
-        page.render()
+        page
     }
 }
 

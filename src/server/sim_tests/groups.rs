@@ -1,7 +1,7 @@
 //! Groups under power cuts and stops: committed offsets that were answered are there,
 //! whatever the number of shards, and a rebalance does not hold up a stop.
 
-use super::settings::{create_with, text};
+use super::settings::{create_with, produce_one, text};
 use super::*;
 
 const COUNT: i32 = 3;
@@ -157,6 +157,44 @@ fn given_a_topic_that_is_deleted_then_its_committed_offsets_are_gone_and_stay_go
                 let found = fetch(&connection, group, "kept", 0).await;
                 assert_eq!(found.expect("an answer"), 5);
             }
+        });
+    }
+}
+
+#[test]
+fn given_many_who_ask_first_then_the_topic_is_created_once_and_only_the_broker_writes_it() {
+    for seed in 0..6 {
+        let story = Story::new(seed);
+        let running = story.boot().expect("no power cut is ordered");
+        let clients = story.client.rt();
+        let rt = story.broker.rt();
+        story.world.block_on(&rt, async {
+            let mut asked = Vec::new();
+            for group in 0..8 {
+                let connection = connect(&clients, running.addr).await.expect("it serves");
+                let request = FindCoordinatorRequest {
+                    coordinator_keys: vec![name(group)],
+                    ..Default::default()
+                };
+                let answer = connection.start_as(&request, 4).await.expect("it is sent");
+                asked.push((connection, answer));
+            }
+            for (_, answer) in asked {
+                let answer = answer.await.expect("an answer");
+                assert_eq!(answer.coordinators[0].error_code, 0);
+            }
+            let connection = connect(&clients, running.addr).await.expect("it serves");
+            let request = MetadataRequest {
+                topics: None,
+                ..Default::default()
+            };
+            let answer = connection.call(&request).await.expect("an answer");
+            assert_eq!(answer.topics.len(), 1);
+            let topic = &answer.topics[0];
+            assert_eq!(topic.name, Some(text("__consumer_offsets")));
+            assert_eq!((topic.is_internal, topic.partitions.len()), (true, 5));
+            let refused = produce_one(&connection, "__consumer_offsets", 0).await;
+            assert_eq!(refused, Err(ErrorCode::InvalidTopicException.code()));
         });
     }
 }

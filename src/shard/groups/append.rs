@@ -74,6 +74,7 @@ impl Shard {
                     shard.finish(&held).await;
                 });
             }
+            self.rt().yield_if_needed().await;
         }
         held.appends.is_submitting.set(false);
     }

@@ -110,3 +110,28 @@ fn given_timestamps_when_kcat_queries_then_the_offset_is_the_first_at_or_after()
     assert!(latest.contains("offset 2"), "{latest}");
     broker.stop();
 }
+
+#[test]
+fn given_a_group_when_kcat_consumes_again_then_it_resumes_where_it_was() {
+    let dir = data_dir();
+    let launch = launch(dir.path()).set("group.initial.rebalance.delay.ms=0");
+    for input in ["one\ntwo\nthree\n", "four\nfive\n", "six\n"] {
+        let broker = launch.start();
+        kcat(&broker, &["-P", "-t", "resumed"], input);
+        let count = input.lines().count().to_string();
+        let args = [
+            "-G",
+            "g",
+            "-q",
+            "-c",
+            &count,
+            "-X",
+            "auto.offset.reset=earliest",
+        ];
+        assert_eq!(
+            kcat(&broker, &[&args[..], &["resumed"]].concat(), ""),
+            input
+        );
+        broker.stop();
+    }
+}
