@@ -203,7 +203,8 @@ public final class KafkaClients {
 
     Map<Integer, Long> committed() throws Exception {
         var found = done(admin.listConsumerGroupOffsets(name).partitionsToOffsetAndMetadata());
-        return found.entrySet().stream().collect(Collectors.toMap(e -> e.getKey().partition(), e -> e.getValue().offset()));
+        return found.entrySet().stream()
+                .collect(Collectors.toMap(e -> e.getKey().partition(), e -> e.getValue().offset()));
     }
 
     Map<Integer, Long> offsets(OffsetSpec spec) throws Exception {

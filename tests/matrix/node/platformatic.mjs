@@ -5,8 +5,9 @@ import {
 import { setTimeout } from 'node:timers/promises'
 import { collect, HEARTBEAT_MS, PARTITIONS, serve } from './matrix.mjs'
 
-// A member to which nothing came for so long has all that there is for it.
-const IDLE_MS = 500
+// A member to which nothing happened for so long has all that there is for it, and has heard of each rebalance.
+const SETTLE_MS = 1500
+const TICK_MS = 50
 const ALL = Array.from({ length: PARTITIONS }, (_, partition) => partition)
 
 class Client {
@@ -59,18 +60,24 @@ class Client {
 
   async member (progress) {
     const consumer = this.consumer(this.name, { heartbeatInterval: HEARTBEAT_MS, maxWaitTime: 500 })
-    const assigned = ({ assignments }) => {
+    let last, isJoining
+    consumer.on('consumer:group:join', ({ assignments }) => {
       progress.held = new Set(assignments?.find(a => a.topic === this.name)?.partitions)
-    }
-    consumer.on('consumer:group:join', assigned)
-    consumer.on('consumer:group:rebalance', () => progress.held.clear())
+      isJoining = false
+      last = Date.now()
+    })
+    consumer.on('consumer:group:rebalance', () => {
+      progress.held.clear()
+      isJoining = true
+    })
     const started = consumer.consume({ topics: [this.name], mode: 'committed', fallbackMode: 'earliest' })
-    let last = 0
     progress.end = async () => {
       const stream = await started
-      // After a rebalance it may read on in a partition that is no longer its own, and its commits there set those of
-      // the right member back, unless it gets to the end.
-      while (Date.now() - last < IDLE_MS) await setTimeout(IDLE_MS)
+      // One that leaves while it joins leaves a member behind that nobody is. And after a rebalance it may read on in a
+      // partition that is no longer its own, and its commits there set those of the right member back, unless it gets
+      // to the end.
+      last = Date.now()
+      while (isJoining || Date.now() - last < SETTLE_MS) await setTimeout(TICK_MS)
       await stream.close()
       await ended
       await consumer.close(true)
@@ -78,7 +85,8 @@ class Client {
     const ended = started.then(async stream => {
       for await (const message of stream) {
         progress.seen.push([message.partition, Number(message.offset), message.key])
-        await message.commit()
+        // A rebalance may come between; the record comes again then.
+        await message.commit().catch(console.error)
         last = Date.now()
       }
     })

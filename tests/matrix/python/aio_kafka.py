@@ -1,11 +1,13 @@
 """aiokafka, its event loop in a thread of its own."""
 
 import asyncio
+import sys
 import threading
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import CommitFailedError
 
 from scenario import Client, Failed, Member, NotAvailable, PARTITIONS, PATIENCE_SECONDS, Record, main
 
@@ -31,7 +33,11 @@ class AioMember(Member, ConsumerRebalanceListener):
                 if batches := await consumer.getmany(timeout_ms=100):
                     for batch in batches.values():
                         self.seen += [(r.partition, r.offset, r.key.decode()) for r in batch]
-                    await consumer.commit()
+                    try:
+                        await consumer.commit()
+                    except CommitFailedError as error:
+                        # A rebalance came between; the records come again.
+                        print(error, file=sys.stderr)
         except Exception as error:
             self.error = error
         finally:

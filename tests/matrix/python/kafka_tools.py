@@ -172,13 +172,13 @@ class Tools(Client):
         said = self.run("TopicCommand", "--describe", "--topic", self.topic)
         return {int(p): int(leader) for p, leader in re.findall(r"Partition: (\d+)\s+Leader: (\d+)", said)}
 
-    def describe_configs(self, *arguments):
+    def describe_configs(self):
         said = self.run("ConfigCommand", "--describe", "--entity-type", "topics", "--entity-name", self.topic, "--all")
         return dict(re.findall(r"^ +([a-z.]+)=(\S*) sensitive", said, re.M))
 
     def describe_group(self):
         row, = self.group_rows("--describe", "--state")
-        members = [row for row in self.group_rows("--describe", "--members")] if row[-1] != "0" else []
+        members = self.group_rows("--describe", "--members") if row[-1] != "0" else []
         check("members that are listed", len(members), int(row[-1]))
         return row[-2], int(row[-1])
 
@@ -197,7 +197,8 @@ class Tools(Client):
 
     def extras(self):
         return [("kafka-consumer-groups-lag", self.lag_is_shown), ("kafka-configs", self.alter_configs),
-                ("kafka-console-consumer-group", self.console_group), ("kafka-consumer-groups-reset", self.reset_offsets),
+                ("kafka-console-consumer-group", self.console_group),
+                ("kafka-consumer-groups-reset", self.reset_offsets),
                 ("kafka-consumer-groups-delete-offsets", self.delete_offsets), ("kafka-log-dirs", self.log_dirs),
                 ("kafka-producer-perf-test", self.produce_fast), ("kafka-consumer-perf-test", self.consume_fast),
                 ("kafka-verifiable-producer", self.verifiable_producer)]
