@@ -111,6 +111,8 @@ fn fits(known: &Option<Topic>, found: &Option<Topic>) -> bool {
 struct Book {
     topics: RefCell<BTreeMap<String, Known>>,
     producer_ids: RefCell<Vec<Range<i64>>>,
+    /// What each client's setting of the broker may be: two values while a change is not answered.
+    settings: RefCell<BTreeMap<&'static str, Vec<Option<String>>>>,
     answers: Cell<usize>,
 }
 
@@ -139,6 +141,15 @@ impl Book {
         for topic in image.topics() {
             assert!(book.contains_key(&*topic.name), "{}, {context}", topic.name);
         }
+        let settings = image.broker_configs(Some(1));
+        for (name, possible) in self.settings.borrow_mut().iter_mut() {
+            let found = settings.and_then(|all| all.get(*name)).cloned();
+            assert!(
+                possible.contains(&found),
+                "{name} is {found:?} and not of {possible:?}, {context}"
+            );
+            *possible = vec![found];
+        }
         let mut ranges = self.producer_ids.borrow().clone();
         ranges.sort_by_key(|range| range.start);
         for pair in ranges.windows(2) {
@@ -164,6 +175,11 @@ async fn client(world: Rc<World>, controller: Controller, book: Rc<Book>, number
             book.answers.set(book.answers.get() + 1);
             continue;
         }
+        if world.random_below(5) == 0 {
+            alter_setting(&world, &controller, &book, number).await;
+            book.answers.set(book.answers.get() + 1);
+            continue;
+        }
         let Known::Settled(before) = book.of(&name) else {
             panic!("{name} is settled before clients start")
         };
@@ -182,6 +198,38 @@ async fn client(world: Rc<World>, controller: Controller, book: Rc<Book>, number
         book.note(&name, Known::Settled(now));
         book.answers.set(book.answers.get() + 1);
     }
+}
+
+/// Sets or deletes the client's own setting of the broker, beside those of the others.
+async fn alter_setting(world: &World, controller: &Controller, book: &Book, number: usize) {
+    let name = [
+        "log.roll.ms",
+        "log.segment.delete.delay.ms",
+        "message.max.bytes",
+    ][number];
+    let (after, op) = match world.random_below(3) {
+        0 => (None, AlterConfigOp::Delete),
+        more => {
+            let value = Some((1000 + more).to_string());
+            (value.clone(), AlterConfigOp::Set(value))
+        }
+    };
+    {
+        let mut settings = book.settings.borrow_mut();
+        let possible = settings.entry(name).or_insert_with(|| vec![None]);
+        assert_eq!(possible.len(), 1, "{name} is settled before clients start");
+        possible.push(after.clone());
+    }
+    let alteration = ConfigsAlteration {
+        target: ConfigTarget::Broker(Some(1)),
+        change: ConfigsChange::Incremental(vec![(name.into(), op)]),
+    };
+    let (results, _) = controller.alter_configs(vec![alteration], false).await;
+    assert_eq!(results, [Ok(())], "{name}");
+    let now = controller.image();
+    let now = now.broker_configs(Some(1)).and_then(|all| all.get(name));
+    assert_eq!(now, after.as_ref(), "{name}");
+    book.settings.borrow_mut().insert(name, vec![after]);
 }
 
 /// What a client makes of a topic next.
