@@ -371,6 +371,7 @@ impl Shard {
             offsets_retention_check_interval: std::time::Duration::from_millis(
                 config.offsets_retention_check_interval_ms,
             ),
+            members_memory: self.memory().group_members().clone(),
         }
     }
 }
