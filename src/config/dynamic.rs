@@ -120,6 +120,48 @@ impl BrokerConfig {
         })
     }
 
+    /// The same for values that were valid when they were given and may not be now, under another file or another
+    /// version: those that do not hold are left out, and why is said of each.
+    pub fn with_dynamic_that_holds(
+        &self,
+        cluster: &BTreeMap<String, String>,
+        own: &BTreeMap<String, String>,
+    ) -> (BrokerConfig, Vec<DynamicFault>) {
+        if let Ok(config) = self.with_dynamic(cluster, own) {
+            return (config, Vec::new());
+        }
+        let mut layers = [BTreeMap::new(), BTreeMap::new()];
+        let mut left: Vec<_> = [cluster, own]
+            .into_iter()
+            .enumerate()
+            .flat_map(|(at, pairs)| pairs.iter().map(move |pair| (at, pair)))
+            .collect();
+        let mut config = BrokerConfig {
+            dynamic_cluster: Given::default(),
+            dynamic_own: Given::default(),
+            ..self.clone()
+        };
+        loop {
+            let (count, mut faults) = (left.len(), Vec::new());
+            left.retain(|(at, (name, value))| {
+                layers[*at].insert((*name).clone(), (*value).clone());
+                match self.with_dynamic(&layers[0], &layers[1]) {
+                    Ok(with) => config = with,
+                    Err(fault) => {
+                        layers[*at].remove(*name);
+                        faults.push(fault);
+                        return true;
+                    }
+                }
+                false
+            });
+            // One may need another that came behind it.
+            if left.len() == count || left.is_empty() {
+                return (config, faults);
+            }
+        }
+    }
+
     /// `max.connections.per.ip.overrides` by address, if it was changed while the broker runs; `None`: what the start
     /// resolved still holds.
     pub fn dynamic_connection_overrides(&self) -> Option<Vec<(IpAddr, u32)>> {
@@ -212,6 +254,31 @@ mod tests {
         }
         let together = started(&[]).with_dynamic(&layer(&[("log.retention.ms", "0")]), &layer(&[]));
         assert!(matches!(together, Err(DynamicFault::Value(_))));
+    }
+
+    #[test]
+    fn given_values_that_do_not_hold_any_more_then_the_others_do() {
+        let limit = "max.connections.per.ip";
+        let overrides = "max.connections.per.ip.overrides";
+        let cluster = layer(&[
+            ("gone.setting", "1"),
+            ("log.retention.ms", "2"),
+            (limit, "0"),
+        ]);
+        let own = layer(&[("message.max.bytes", "3000"), ("log.segment.bytes", "x")]);
+        let (now, faults) = started(&[]).with_dynamic_that_holds(&cluster, &own);
+        assert_eq!((now.log_retention_ms, now.message_max_bytes), (2, 3000));
+        assert_eq!(now.max_connections_per_ip, i32::MAX as u32);
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        // This one held until the file lost the overrides.
+        let file = started(&["max.connections.per.ip.overrides=10.0.0.1:1"]);
+        let (now, faults) = file.with_dynamic_that_holds(&cluster, &own);
+        assert_eq!((now.max_connections_per_ip, faults.len()), (0, 2));
+        // A value may need one that comes behind it.
+        let own = layer(&[(overrides, "10.0.0.1:1"), ("log.segment.bytes", "x")]);
+        let (now, faults) = started(&[]).with_dynamic_that_holds(&cluster, &own);
+        assert_eq!((now.max_connections_per_ip, faults.len()), (0, 2));
+        assert_eq!(now.dynamic_own.iter().count(), 1);
     }
 
     #[test]

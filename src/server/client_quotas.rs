@@ -1,7 +1,7 @@
 //! DescribeClientQuotas (KIP-546): there are no quotas, and AlterClientQuotas, which would
 //! make some, is not served. A filter is checked as in Kafka all the same.
 
-use super::respond::{Answer, Asked, BadRequest};
+use super::respond::{shown, Answer, Asked, BadRequest};
 use crate::protocol::messages::{
     ClientQuotaFilter, DescribeClientQuotasRequest, DescribeClientQuotasResponse,
 };
@@ -42,10 +42,9 @@ fn check(components: &[ClientQuotaFilter]) -> Result<(), (ErrorCode, String)> {
             )));
         }
         if !ENTITY_TYPES.contains(&entity_type) {
-            let shown: String = entity_type.chars().take(SHOWN_CHARS_MAX).collect();
             return Err((
                 ErrorCode::UnsupportedVersion,
-                format!("Unsupported entity type {shown}"),
+                format!("Unsupported entity type {}", shown(entity_type)),
             ));
         }
         let name = |word, fits| match fits {
@@ -76,7 +75,6 @@ fn check(components: &[ClientQuotaFilter]) -> Result<(), (ErrorCode, String)> {
 }
 
 const ENTITY_TYPES: [&str; 3] = ["user", "client-id", "ip"];
-const SHOWN_CHARS_MAX: usize = 200;
 
 #[cfg(test)]
 mod tests {

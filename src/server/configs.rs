@@ -9,7 +9,7 @@
 
 use super::respond::{Answer, Asked, BadRequest};
 use crate::config::{
-    describe_broker, describe_cluster, describe_topic, ConfigSource, ConfigType, Described,
+    describe_broker, describe_cluster, describe_topic, ConfigSource, ConfigType, Described, Given,
 };
 use crate::controller::{
     AlterConfigOp, ConfigTarget, ConfigsAlteration, ConfigsChange, ControllerFault,
@@ -222,12 +222,17 @@ impl Detail {
         bytes
     }
 
-    /// The same with the values that the topic has of its own, which can be long.
+    /// The same with the values that were given, which can be long: the topic's own, and
+    /// those of the broker that stand under them.
     fn bytes_of(&self, shard: &Shard, resource: &DescribeConfigsResource) -> u64 {
         let name = resource.resource_name.as_str();
         let topic = shard.image().and_then(|image| image.topic(name).cloned());
         let own = topic.map_or(0, |topic| topic.configs.values().map(String::len).sum());
-        self.bytes_per_resource() + 4 * own as u64
+        let config = shard.config();
+        let layers = [&config.given, &config.dynamic_cluster, &config.dynamic_own];
+        let given = layers.into_iter().flat_map(Given::iter);
+        let given: usize = given.map(|(_, value)| value.len()).sum();
+        self.bytes_per_resource() + 4 * (own + given) as u64
     }
 
     fn result(

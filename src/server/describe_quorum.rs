@@ -1,6 +1,6 @@
 //! DescribeQuorum (KIP-595): the quorum of the metadata log, which has one voter.
 
-use super::respond::{Answer, Asked, BadRequest};
+use super::respond::{Answer, Asked, BadRequest, Messages};
 use crate::metadata::METADATA_TOPIC_NAME;
 use crate::protocol::messages::{
     DescribeQuorumPartitionResult, DescribeQuorumRequest, DescribeQuorumResponse,
@@ -15,7 +15,9 @@ pub(super) async fn run(
     request: DescribeQuorumRequest,
 ) -> Result<Answer, BadRequest> {
     if !is_the_metadata_log(&request.topics) {
-        let topics = request.topics.into_iter().map(unknown);
+        let messages = Messages::of(request.topics.iter().map(|topic| topic.partitions.len()));
+        let topics = request.topics.into_iter();
+        let topics = topics.map(|topic| unknown(topic, &messages));
         return Ok(asked.answer(&DescribeQuorumResponse {
             error_message: None,
             topics: topics.collect(),
@@ -87,15 +89,13 @@ fn is_the_metadata_log(topics: &[DescribeQuorumTopic]) -> bool {
         && matches!(topic.partitions.as_slice(), [one] if one.partition_index == 0)
 }
 
-fn unknown(topic: DescribeQuorumTopic) -> DescribeQuorumTopicResult {
+fn unknown(topic: DescribeQuorumTopic, messages: &Messages) -> DescribeQuorumTopicResult {
     let code = ErrorCode::UnknownTopicOrPartition;
     let partitions = topic.partitions.into_iter();
     let partitions = partitions.map(|partition| DescribeQuorumPartitionResult {
         partition_index: partition.partition_index,
         error_code: code.code(),
-        error_message: Some(Str::from_static(
-            "This server does not host this topic-partition.",
-        )),
+        error_message: messages.say(|| Str::from_static(code.message())),
         ..Default::default()
     });
     DescribeQuorumTopicResult {

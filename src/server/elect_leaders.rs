@@ -3,7 +3,7 @@
 //! Each partition has one replica, which is its preferred leader and leads: no election
 //! is ever needed, neither of the preferred leader nor an unclean one.
 
-use super::respond::{Answer, Asked, BadRequest};
+use super::respond::{shown, Answer, Asked, BadRequest, Messages};
 use crate::metadata::Image;
 use crate::protocol::messages::{
     ElectLeadersPartitionResult, ElectLeadersRequest, ElectLeadersResponse, ReplicaElectionResult,
@@ -19,8 +19,9 @@ pub(super) async fn run(
     let image = shard.image();
     let known_type = matches!(request.election_type, PREFERRED | UNCLEAN);
     // Asked for all, Kafka leaves out those that need no election.
-    let topics = request.topic_partitions.unwrap_or_default().into_iter();
-    let results = topics.map(|topic| {
+    let topics = request.topic_partitions.unwrap_or_default();
+    let messages = Messages::of(topics.iter().map(|topic| topic.partitions.len()));
+    let results = topics.into_iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|&partition_id| {
             let (code, message) = match known_type {
                 true => outcome(image.as_ref(), &topic.topic, partition_id),
@@ -32,7 +33,7 @@ pub(super) async fn run(
             ElectLeadersPartitionResult {
                 partition_id,
                 error_code: code.code(),
-                error_message: Some(Str::from(message)),
+                error_message: messages.say(|| Str::from(message)),
             }
         });
         let partition_result = partitions.collect();
@@ -55,7 +56,7 @@ pub(super) async fn run(
 fn outcome(image: Option<&Image>, topic: &str, partition: i32) -> (ErrorCode, String) {
     let unknown = |message| (ErrorCode::UnknownTopicOrPartition, message);
     let Some(found) = image.and_then(|image| image.topic(topic)) else {
-        return unknown(format!("No such topic as {topic}"));
+        return unknown(format!("No such topic as {}", shown(topic)));
     };
     match usize::try_from(partition) {
         Ok(place) if place < found.partitions.len() => (

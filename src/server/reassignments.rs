@@ -3,7 +3,7 @@
 //! There is one broker: the only valid assignment of a partition is the one that it has,
 //! to which a reassignment changes nothing, so none is ever under way.
 
-use super::respond::{Answer, Asked, BadRequest};
+use super::respond::{shown, Answer, Asked, BadRequest, Messages};
 use crate::metadata::Image;
 use crate::protocol::messages::{
     AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse,
@@ -20,6 +20,7 @@ pub(super) async fn alter(
     request: AlterPartitionReassignmentsRequest,
 ) -> Result<Answer, BadRequest> {
     let image = shard.image();
+    let messages = Messages::of(request.topics.iter().map(|topic| topic.partitions.len()));
     let topics = request.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| {
             let fault = check(image.as_ref(), &topic.name, partition).err();
@@ -27,7 +28,7 @@ pub(super) async fn alter(
             ReassignablePartitionResponse {
                 partition_index: partition.partition_index,
                 error_code: code.unwrap_or(ErrorCode::None).code(),
-                error_message: message.map(Str::from),
+                error_message: message.and_then(|message| messages.say(|| Str::from(message))),
             }
         });
         let partitions = partitions.collect();
@@ -52,7 +53,7 @@ fn check(
     let unknown = |message| (ErrorCode::UnknownTopicOrPartition, message);
     let found = image.and_then(|image| Some((image, image.topic(topic)?)));
     let (image, found) =
-        found.ok_or_else(|| unknown(format!("Unable to find a topic named {topic}.")))?;
+        found.ok_or_else(|| unknown(format!("Unable to find a topic named {}.", shown(topic))))?;
     let index = asked.partition_index;
     let partition = usize::try_from(index);
     let partition = partition

@@ -1,6 +1,6 @@
 //! An answer on its way to the socket, or why there is none.
 
-use crate::protocol::{response_frame, DecodeError, EncodeError, Message, UnservedApi};
+use crate::protocol::{response_frame, DecodeError, EncodeError, Message, Str, UnservedApi};
 use crate::runtime::local::{Event, Permit};
 use crate::runtime::Mono;
 use crate::shard::SMALL_FRAME_BYTES;
@@ -94,6 +94,32 @@ impl Drop for Unsent {
         shrunk.notify_all();
     }
 }
+
+/// Whether each partition of an answer has a message beside its code. A request can name
+/// very many at a few bytes each: then it has the codes, whose meaning clients know.
+pub(super) struct Messages(bool);
+
+impl Messages {
+    /// For an answer about as many partitions as these are together.
+    pub fn of(partitions: impl Iterator<Item = usize>) -> Messages {
+        Messages(partitions.sum::<usize>() <= MESSAGES_MAX)
+    }
+
+    /// The message, if there is to be one.
+    pub fn say(&self, message: impl FnOnce() -> Str) -> Option<Str> {
+        self.0.then(message)
+    }
+}
+
+const MESSAGES_MAX: usize = 10_000;
+
+/// A client's text within a message: its beginning, if it is long.
+pub(super) fn shown(text: &str) -> &str {
+    let end = text.char_indices().nth(SHOWN_CHARS_MAX);
+    &text[..end.map_or(text.len(), |(end, _)| end)]
+}
+
+const SHOWN_CHARS_MAX: usize = 200;
 
 /// Where an answer belongs.
 #[derive(Debug, Clone, Copy)]

@@ -276,7 +276,7 @@ async fn load_and_serve(
     let ready = Ready {
         listen: listener.local_addr(),
         advertised: advertised(&plan.config, listener.local_addr())?,
-        config: Arc::new(plan.config.clone()),
+        config: control.config(),
         cpus: plan.cpus,
         sizes: plan.sizes,
         cluster_id: control.cluster_id(),

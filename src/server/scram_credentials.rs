@@ -1,7 +1,7 @@
 //! DescribeUserScramCredentials (KIP-554): no user has any, and AlterUserScramCredentials,
 //! which would give some, is not served.
 
-use super::respond::{Answer, Asked, BadRequest};
+use super::respond::{shown, Answer, Asked, BadRequest};
 use crate::protocol::messages::{
     DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
@@ -33,7 +33,7 @@ pub(super) async fn describe(
         };
         DescribeUserScramCredentialsResult {
             error_code: code.code(),
-            error_message: Some(Str::from(with_name(message, &user))),
+            error_message: Some(Str::from(format!("{message}{}", shown(&user)))),
             user,
             ..Default::default()
         }
@@ -44,10 +44,3 @@ pub(super) async fn describe(
         ..Default::default()
     })?)
 }
-
-fn with_name(message: &str, user: &str) -> String {
-    let shown: String = user.chars().take(SHOWN_CHARS_MAX).collect();
-    format!("{message}{shown}")
-}
-
-const SHOWN_CHARS_MAX: usize = 200;

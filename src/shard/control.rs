@@ -127,7 +127,7 @@ impl Control {
             data_dir,
             start,
             started: config.clone(),
-            config: RefCell::new(in_force.map_or_else(|| config.clone(), Arc::new)),
+            config: RefCell::new(in_force),
             mesh: RefCell::new(None),
             change: Budget::new(1),
             lines: RefCell::new(lines),
@@ -485,9 +485,7 @@ impl Control {
         let mut changes = delta.changes.iter();
         if changes.any(|change| matches!(change, Change::BrokerConfigsChanged { .. })) {
             let image = self.0.controller.image();
-            if let Some(config) = configs_in_force(&self.0.started, &image) {
-                *self.0.config.borrow_mut() = Arc::new(config);
-            }
+            *self.0.config.borrow_mut() = configs_in_force(&self.0.started, &image);
         }
     }
 

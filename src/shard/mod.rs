@@ -192,9 +192,7 @@ impl Shard {
 
     /// Puts in force what an image says of the broker's settings.
     fn adopt_configs(&self, image: &Image) {
-        if let Some(config) = configs_in_force(&self.0.started, image) {
-            *self.0.config.borrow_mut() = Arc::new(config);
-        }
+        *self.0.config.borrow_mut() = configs_in_force(&self.0.started, image);
     }
 
     /// This shard's memory budgets.
@@ -337,16 +335,17 @@ impl Shard {
 }
 
 /// The settings of a broker that started with `started`, under those that the image gives
-/// it. `None`, and a line in the log, if they do not hold here although the controller has
-/// checked them: it then serves on with those that it has.
-fn configs_in_force(started: &BrokerConfig, image: &Image) -> Option<BrokerConfig> {
+/// it. One that does not hold here although the controller has checked it (the broker's file
+/// is another one now, or its version) is told of in the log and left out.
+fn configs_in_force(started: &BrokerConfig, image: &Image) -> Arc<BrokerConfig> {
     let none = Default::default();
     let layer = |broker| image.broker_configs(broker).unwrap_or(&none);
-    let config = started.with_dynamic(layer(None), layer(Some(started.node_id)));
-    if let Err(error) = &config {
-        tracing::error!(%error, "changed broker settings are not in force: they are not valid here");
+    let own = layer(Some(started.node_id));
+    let (config, faults) = started.with_dynamic_that_holds(layer(None), own);
+    for fault in faults {
+        tracing::error!(%fault, "a changed broker setting is not in force: it is not valid here; delete or change it");
     }
-    config.ok()
+    Arc::new(config)
 }
 
 /// fdatasyncs that one shard may have under way at once.

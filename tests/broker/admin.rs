@@ -166,6 +166,54 @@ fn given_one_replica_then_no_election_is_needed_and_no_reassignment_is_under_way
     broker.stop();
 }
 
+#[test]
+fn given_a_long_name_or_very_many_partitions_then_answered_in_little_memory() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), |c| async move {
+        let long = "x".repeat(32_767);
+        for (count, has_messages) in [(2, true), (100_000, false)] {
+            let election = ElectLeadersRequest {
+                topic_partitions: Some(vec![ElectLeadersTopic {
+                    topic: text(&long),
+                    partitions: (0..count).collect(),
+                }]),
+                ..Default::default()
+            };
+            for version in ApiKey::ElectLeaders.served_versions() {
+                let mut answer = ask(&c, &election, version).await;
+                let results = answer.replica_election_results.remove(0).partition_result;
+                assert_eq!(results.len(), count as usize);
+                for one in results {
+                    assert_eq!(one.error_code, UNKNOWN);
+                    assert_eq!(one.error_message.is_some(), has_messages);
+                }
+            }
+            let partition = |partition_index| ReassignablePartition {
+                partition_index,
+                replicas: None,
+            };
+            let reassignment = AlterPartitionReassignmentsRequest {
+                topics: vec![ReassignableTopic {
+                    name: text(&long),
+                    partitions: (0..count).map(partition).collect(),
+                }],
+                ..Default::default()
+            };
+            let mut answer = ask(&c, &reassignment, 0).await;
+            let results = answer.responses.remove(0).partitions;
+            assert_eq!(results.len(), count as usize);
+            for one in results {
+                assert_eq!(one.error_code, UNKNOWN);
+                assert_eq!(one.error_message.is_some(), has_messages);
+            }
+        }
+    });
+    let resident = broker.resident_bytes();
+    assert!(resident < 512 << 20, "{resident} bytes");
+    broker.stop();
+}
+
 async fn elections(c: &BrokerConnection) {
     for version in ApiKey::ElectLeaders.served_versions() {
         for election_type in [0, 1, 2] {

@@ -303,3 +303,38 @@ fn given_another_limit_of_connections_then_the_next_ones_are_held_to_it() {
     });
     broker.stop();
 }
+
+#[test]
+fn given_a_file_under_which_a_change_does_not_hold_any_more_then_the_other_changes_do() {
+    let dir = data_dir();
+    let listed = launch(dir.path()).set("max.connections.per.ip.overrides=127.0.0.1:50");
+    let limit = "max.connections.per.ip";
+    let broker = listed.start();
+    with(broker.addr(), move |c| async move {
+        let ops = [
+            (limit, SET, Some("0")),
+            ("flush.on.ack", SET, Some("none")),
+            (LIMIT, SET, Some("1000")),
+        ];
+        assert_eq!(alter_broker(&c, "1", &ops).await, (0, String::new()));
+        create_topic(&c, "t", 3, &[]).await;
+    });
+    broker.stop();
+    // Without the list nobody could connect.
+    let broker = launch(dir.path()).start();
+    let said = broker.said();
+    assert!(said.contains("max.connections.per.ip=0"), "{said}");
+    with(broker.addr(), move |c| async move {
+        assert_eq!(takes_large(&c, "t").await, NONE);
+        let in_force = shown(&c, BROKER, "1", limit).await;
+        assert_eq!(in_force, [synonym(limit, "2147483647", 5)]);
+        // It is named until it is put right.
+        let (code, message) = alter_broker(&c, "1", &[(LIMIT, DELETE, None)]).await;
+        assert_eq!(code, INVALID_REQUEST);
+        assert!(message.contains("who may connect"), "{message}");
+        let both = [(LIMIT, DELETE, None), (limit, DELETE, None)];
+        assert_eq!(alter_broker(&c, "1", &both).await.0, 0);
+        assert_eq!(takes_large(&c, "t").await, ALL);
+    });
+    broker.stop();
+}

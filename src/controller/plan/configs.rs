@@ -51,10 +51,9 @@ impl ConfigRules for BrokerConfig {
         let row = find(scope, name).filter(|row| row.kind.is_list())?;
         let none = Configs::new();
         let layer = |broker| image.broker_configs(broker).unwrap_or(&none);
-        let now = self.with_dynamic(layer(None), layer(Some(self.node_id)));
-        let now = now.as_ref().unwrap_or(self);
+        let (now, _) = self.with_dynamic_that_holds(layer(None), layer(Some(self.node_id)));
         Some(match scope {
-            Scope::Topic => topic_default(row, now),
+            Scope::Topic => topic_default(row, &now),
             Scope::Broker => now.text(name).to_owned(),
         })
     }
@@ -122,16 +121,22 @@ impl Plan<'_> {
             })
         };
         match broker {
-            // The layer by itself, and under what each broker has above it.
+            // The layer by itself, and under what each broker has above it. What was at
+            // fault before must not keep the other layer from being put right.
             None => {
                 fits(&configs, &none)?;
                 for broker in self.image.brokers() {
-                    if let Some(own) = self.image.broker_configs(Some(broker.id)) {
+                    let own = self.image.broker_configs(Some(broker.id)).unwrap_or(&none);
+                    if fits(&current, own).is_ok() {
                         fits(&configs, own)?;
                     }
                 }
             }
-            Some(_) => fits(self.image.broker_configs(None).unwrap_or(&none), &configs)?,
+            Some(_) => {
+                let cluster = self.image.broker_configs(None).unwrap_or(&none);
+                let fits_alone = fits(cluster, &none).is_ok();
+                fits(if fits_alone { cluster } else { &none }, &configs)?
+            }
         }
         if configs != current {
             self.make(Change::BrokerConfigsChanged { broker, configs });

@@ -275,6 +275,146 @@ fn given_a_broker_with_its_own_default_when_a_list_is_appended_to_then_it_starts
     );
 }
 
+fn of_broker(id: Option<i32>, ops: &[(&str, AlterConfigOp)]) -> ConfigsAlteration {
+    ConfigsAlteration {
+        target: ConfigTarget::Broker(id),
+        ..incremental("", ops)
+    }
+}
+
+const LIMIT: &str = "max.connections.per.ip";
+const OVERRIDES: &str = "max.connections.per.ip.overrides";
+
+/// Rows: what all brokers and broker 1 have, whose is altered and how, and what that one has
+/// then, or the code and words of the refusal.
+#[test]
+fn given_settings_of_brokers_when_altered_then_each_layer_by_itself_and_both_together_hold() {
+    type Layer<'a> = &'a [(&'a str, &'a str)];
+    type Outcome<'a> = Result<Layer<'a>, (ErrorCode, &'a str)>;
+    type Row<'a> = (
+        Layer<'a>,
+        Layer<'a>,
+        Option<i32>,
+        &'a [(&'a str, AlterConfigOp)],
+        Outcome<'a>,
+    );
+    let refused = |says| Err((ErrorCode::InvalidRequest, says));
+    let roll = "log.roll.ms";
+    let rows: [Row<'_>; 14] = [
+        (&[], &[], None, &[(roll, set("5"))], Ok(&[(roll, "5")])),
+        (
+            &[(roll, "5")],
+            &[],
+            Some(1),
+            &[(roll, set("6"))],
+            Ok(&[(roll, "6")]),
+        ),
+        (&[], &[(roll, "5")], Some(1), &[(roll, Delete)], Ok(&[])),
+        (
+            &[],
+            &[],
+            Some(3),
+            &[(roll, set("5"))],
+            refused("no broker 3"),
+        ),
+        (
+            &[],
+            &[],
+            None,
+            &[("node.id", set("5"))],
+            refused("Cannot update"),
+        ),
+        (
+            &[],
+            &[],
+            Some(1),
+            &[("log.rol.ms", set("5"))],
+            Err((ErrorCode::InvalidConfig, "did you mean 'log.roll.ms'")),
+        ),
+        // 0 needs a list of who may connect: in the same layer or in the one under it.
+        (
+            &[],
+            &[],
+            Some(1),
+            &[(LIMIT, set("0"))],
+            refused("who may connect"),
+        ),
+        (
+            &[],
+            &[(OVERRIDES, "::1:1")],
+            None,
+            &[(LIMIT, set("0"))],
+            refused("who may connect"),
+        ),
+        (
+            &[(OVERRIDES, "::1:1")],
+            &[],
+            Some(1),
+            &[(LIMIT, set("0"))],
+            Ok(&[(LIMIT, "0")]),
+        ),
+        (
+            &[(OVERRIDES, "::1:1")],
+            &[(LIMIT, "0")],
+            None,
+            &[(OVERRIDES, Delete)],
+            refused("who may connect"),
+        ),
+        // What is not valid any more is named until it is deleted, in either layer first.
+        (
+            &[("old", "1")],
+            &[],
+            None,
+            &[(roll, set("5"))],
+            Err((ErrorCode::InvalidConfig, "old")),
+        ),
+        (
+            &[("old", "1")],
+            &[("old", "1")],
+            None,
+            &[("old", Delete)],
+            Ok(&[]),
+        ),
+        (
+            &[("old", "1")],
+            &[("old", "1")],
+            Some(1),
+            &[("old", Delete)],
+            Ok(&[]),
+        ),
+        (
+            &[("old", "1")],
+            &[(roll, "5")],
+            Some(1),
+            &[(roll, set("6"))],
+            Ok(&[(roll, "6")]),
+        ),
+    ];
+    for (cluster, own, target, ops, outcome) in rows {
+        let mut image = image_of(&[]);
+        for (broker, configs) in [(None, cluster), (Some(1), own)] {
+            let configs = map(configs);
+            image.apply_change(&Change::BrokerConfigsChanged { broker, configs });
+        }
+        let alterations = [of_broker(target, ops)];
+        let (mut results, changes, after) =
+            alter_as(&BrokerConfig::default(), &image, &alterations);
+        let what = format!("{cluster:?} {own:?} {target:?} {ops:?}");
+        match (results.remove(0), outcome) {
+            (Ok(()), Ok(expected)) => {
+                let now = after.broker_configs(target).cloned().unwrap_or_default();
+                assert_eq!(now, map(expected), "{what}");
+                assert_eq!(changes.len(), 1, "{what}");
+            }
+            (Err(fault), Err((code, says))) => {
+                assert_eq!((fault.code, changes), (code, vec![]), "{what}");
+                assert!(fault.message.contains(says), "{what}: {}", fault.message);
+            }
+            (found, expected) => panic!("{what}: {found:?}, not {expected:?}"),
+        }
+    }
+}
+
 fn more(name: &str, count: i32) -> MorePartitions {
     MorePartitions {
         name: name.into(),

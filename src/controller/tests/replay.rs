@@ -24,6 +24,8 @@ enum Step {
     Grow(Vec<(&'static str, i32)>),
     /// Topic, and its `segment.ms`, or none.
     Alter(Vec<(&'static str, Option<u8>)>),
+    /// Broker, or all of them, and its `log.roll.ms`, or none.
+    AlterBroker(Vec<(Option<i32>, Option<u8>)>),
     ProducerIds(i32),
 }
 
@@ -38,6 +40,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => prop::collection::vec(name(), 1..4).prop_map(Step::Delete),
         2 => prop::collection::vec((name(), -1..20i32), 1..3).prop_map(Step::Grow),
         2 => prop::collection::vec((name(), any::<Option<u8>>()), 1..3).prop_map(Step::Alter),
+        2 => prop::collection::vec((prop::option::of(1..3i32), any::<Option<u8>>()), 1..3)
+            .prop_map(Step::AlterBroker),
         1 => (1..2000i32).prop_map(Step::ProducerIds),
     ]
 }
@@ -104,18 +108,20 @@ fn run(steps: &[Step]) -> Run {
                 plan.create_partitions(&topics, &times_grown(&topics));
             }
             Step::Alter(topics) => {
-                let op = |ms: &Option<u8>| match ms {
-                    Some(ms) => AlterConfigOp::Set(Some(ms.to_string())),
-                    None => AlterConfigOp::Delete,
-                };
-                let alterations: Vec<_> = topics
-                    .iter()
-                    .map(|(name, ms)| ConfigsAlteration {
-                        target: ConfigTarget::Topic(name.to_string()),
-                        change: ConfigsChange::Incremental(vec![("segment.ms".into(), op(ms))]),
-                    })
-                    .collect();
-                plan.alter_configs(&alterations, &times_altered(&alterations));
+                let topics = topics.iter();
+                alter(
+                    &mut plan,
+                    topics.map(|(name, ms)| {
+                        (ConfigTarget::Topic(name.to_string()), "segment.ms", *ms)
+                    }),
+                );
+            }
+            Step::AlterBroker(brokers) => {
+                let brokers = brokers.iter();
+                alter(
+                    &mut plan,
+                    brokers.map(|(id, ms)| (ConfigTarget::Broker(*id), "log.roll.ms", *ms)),
+                );
             }
             Step::ProducerIds(count) => {
                 plan.allocate_producer_ids(*count).unwrap();
@@ -131,6 +137,24 @@ fn run(steps: &[Step]) -> Run {
         run.images.push((image.clone(), next_offset));
     }
     run
+}
+
+fn alter<'a>(
+    plan: &mut Plan<'_>,
+    changes: impl Iterator<Item = (ConfigTarget, &'a str, Option<u8>)>,
+) {
+    let alteration = |(target, name, ms): (_, &str, Option<u8>)| {
+        let op = match ms {
+            Some(ms) => AlterConfigOp::Set(Some(ms.to_string())),
+            None => AlterConfigOp::Delete,
+        };
+        ConfigsAlteration {
+            target,
+            change: ConfigsChange::Incremental(vec![(name.into(), op)]),
+        }
+    };
+    let alterations: Vec<_> = changes.map(alteration).collect();
+    plan.alter_configs(&alterations, &times_altered(&alterations));
 }
 
 fn replay(start: Image, batches: &[(i64, Vec<Bytes>)]) -> Image {
@@ -169,6 +193,7 @@ proptest! {
         prop_assert_eq!(copy.version(), decided.version());
         prop_assert!(copy.topics().eq(decided.topics()));
         prop_assert!(copy.brokers().eq(decided.brokers()));
+        prop_assert!(copy.all_broker_configs().eq(decided.all_broker_configs()));
         prop_assert_eq!(copy.partition_count(), decided.partition_count());
         for topic in decided.topics() {
             prop_assert_eq!(copy.topic_by_id(&topic.id), Some(topic));
