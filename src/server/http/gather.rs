@@ -3,7 +3,7 @@
 //! One gathering at a time; a scrape that came before it began takes its result too. So of any number of scrapes at
 //! once two gatherings serve all.
 
-use super::page::Topics;
+use super::page::{long_parts, Topics};
 use super::Admin;
 use crate::observe::{Stalls, Total};
 use crate::runtime::local::{oneshot, Budget};
@@ -74,19 +74,25 @@ impl Admin {
     }
 
     async fn rendered(&self) -> Result<Bytes, String> {
-        let page = self.page(&self.gather().await?);
+        let config = &self.0.config;
+        let order = MetricsOrder {
+            partitions_max: config.metrics_partitions_max,
+            offsets_max: config.metrics_group_offsets_max,
+        };
+        let gathered = self.gather(order).await?;
+        let mut page = self.page(&gathered);
         // Thousands of lines of text: not on an executor.
-        let text = self.0.rt.spawn_blocking(move || page.render()).await;
+        let render = move || {
+            long_parts(&mut page, &gathered, order);
+            page.render()
+        };
+        let text = self.0.rt.spawn_blocking(render).await;
         text.map(Bytes::from).map_err(|panic| panic.to_string())
     }
 
-    async fn gather(&self) -> Result<Gathered, String> {
+    async fn gather(&self, order: MetricsOrder) -> Result<Gathered, String> {
         let inner = &*self.0;
         let began = inner.rt.now();
-        let order = MetricsOrder {
-            partitions_max: inner.config.metrics_partitions_max,
-            offsets_max: inner.config.metrics_group_offsets_max,
-        };
         let asked = async {
             let mut shards = inner.control.metrics(order).await?;
             let offsets = first_offsets(&mut shards, order.offsets_max);
