@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(lines.len(), all);
         assert!(beats
             .iter()
-            .all(|beat| ptr::from_ref::<Beat>(beat) as usize % 128 == 0));
+            .all(|beat| (ptr::from_ref::<Beat>(beat) as usize).is_multiple_of(128)));
     }
 
     #[test]
