@@ -316,11 +316,13 @@ fn offsets_expire_as_kip_211_says() {
 fn many_tombstones_are_several_batches_and_many_expire_bit_by_bit() {
     const COUNT: i32 = 5_000;
     let mut offsets = GroupOffsets::default();
+    // Names as long as they may be, so that all together are more than a batch holds.
+    let long = "t".repeat(249);
     for partition in 0..COUNT {
         let value = OffsetCommitValue::default();
-        offsets.replay(i64::from(partition), None, "t", partition, Some(&value));
+        offsets.replay(i64::from(partition), None, &long, partition, Some(&value));
     }
-    let mut sizes = Vec::new();
+    let mut sizes: Vec<usize> = Vec::new();
     while !offsets.is_empty() {
         let expired = offsets.expire(&GROUP, 10, 1, RetentionFrom::Commit, &|_| false);
         let prepared = expired.prepared.unwrap();
@@ -328,7 +330,11 @@ fn many_tombstones_are_several_batches_and_many_expire_bit_by_bit() {
         offsets.done(prepared.change);
         assert_eq!(expired.is_all, offsets.is_empty());
     }
-    assert_eq!(sizes, [2_000, 2_000, 1_000]);
+    assert!(
+        sizes.len() > 1 && sizes.iter().all(|size| *size < 4_000),
+        "{sizes:?}"
+    );
+    assert_eq!(sizes.iter().sum::<usize>(), COUNT as usize);
     for partition in 0..COUNT {
         let value = OffsetCommitValue::default();
         offsets.replay(i64::from(partition), None, "t", partition, Some(&value));

@@ -5,6 +5,7 @@
 
 use super::page::{long_parts, Topics};
 use super::Admin;
+use crate::metadata::Image;
 use crate::observe::{Stalls, Total};
 use crate::runtime::local::{oneshot, Budget};
 use crate::runtime::native::{process_figures, ProcessFigures};
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// What is kept between scrapes.
 pub(super) struct Gatherer {
@@ -79,7 +81,9 @@ impl Admin {
             partitions_max: config.metrics_partitions_max,
             offsets_max: config.metrics_group_offsets_max,
         };
-        let gathered = self.gather(order).await?;
+        let mut gathered = self.gather(order).await?;
+        let image = self.0.control.image();
+        without_deleted(&mut gathered.shards, &image);
         let mut page = self.page(&gathered);
         // Thousands of lines of text: not on an executor.
         let render = move || {
@@ -119,6 +123,16 @@ impl Admin {
             stalls,
             took: inner.rt.now().since(began),
         })
+    }
+}
+
+/// Shards delete a topic one after the other. What is left of it would be a counter that falls, and beside a new topic of its
+/// name one that is there twice.
+fn without_deleted(shards: &mut [ShardMetrics], image: &Image) {
+    let is_there = |id: &Uuid| image.topic_by_id(id).is_some();
+    for shard in shards {
+        shard.topics.retain(|topic| is_there(&topic.id));
+        shard.partitions.retain(|it| is_there(&it.key.topic_id));
     }
 }
 

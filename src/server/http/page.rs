@@ -25,18 +25,10 @@ impl Admin {
         process(&mut page, gathered);
         shards(&mut page, gathered);
         let mut sum = inner.control.counters().snapshot();
-        let mut latencies: Option<LatenciesSnapshot> = None;
         for shard in &gathered.shards {
             sum.merge(&shard.counters);
-            match &mut latencies {
-                Some(all) => all.merge(&shard.latencies),
-                None => latencies = Some(shard.latencies.clone()),
-            }
         }
         counters(&mut page, &sum);
-        if let Some(latencies) = latencies {
-            times(&mut page, &latencies);
-        }
         let topics_all = inner.control.image().topics().count();
         page.gauge(&TOPICS, &[], gauge(topics_all as u64));
         let mut kept = inner.gatherer.topics.borrow_mut();
@@ -50,8 +42,19 @@ impl Admin {
     }
 }
 
-/// What there may be a hundred thousand rows of. Blocks for as long as that takes: not for an executor's thread.
+/// What there may be a hundred thousand rows of, and the histograms of every shard. Blocks for as long as that takes: not for
+/// an executor's thread.
 pub(super) fn long_parts(page: &mut Page, gathered: &Gathered, order: MetricsOrder) {
+    let mut latencies: Option<LatenciesSnapshot> = None;
+    for shard in &gathered.shards {
+        match &mut latencies {
+            Some(all) => all.merge(&shard.latencies),
+            None => latencies = Some(shard.latencies.clone()),
+        }
+    }
+    if let Some(latencies) = latencies {
+        times(page, &latencies);
+    }
     partitions(page, gathered, order.partitions_max);
     groups(page, gathered);
 }
