@@ -149,8 +149,11 @@ fn a_commit_from_any_shard_is_seen_from_every_shard_and_commits_keep_their_order
             }
             let mut rows = 0;
             for shard in &shards {
+                let all = shard.group_figures(100).await.offsets;
+                assert!(all.is_sorted());
                 let figures = shard.group_figures(1).await;
-                assert!(figures.offsets.len() <= 1);
+                assert_eq!(figures.offsets, all[..all.len().min(1)]);
+                assert_eq!(figures.offsets_all, all.len());
                 rows += figures.offsets_all;
             }
             assert_eq!(rows, 8);
