@@ -14,6 +14,6 @@ pub use catalog::{family, markdown, Family, Kind, CATALOG};
 pub use counters::{Counters, CountersSnapshot, API_KEYS};
 pub use latency::{Latencies, LatenciesSnapshot, Latency, LatencySnapshot, Stage};
 pub use log::{log_levels, start_log, LogError, LogGuard, FILTER_VARIABLE};
-pub use page::{Page, CONTENT_TYPE};
+pub use page::{plain_text, Page, CONTENT_TYPE, PLAIN_CONTENT_TYPE};
 pub use stalls::{Stall, Stalls, Total, Work, STALLS_MAX};
 pub use traffic::{Traffic, TrafficSnapshot};

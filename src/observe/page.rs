@@ -17,6 +17,8 @@ use std::fmt;
 
 /// What `/metrics` is sent as.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What it is sent as to those who want the text that came before OpenMetrics.
+pub const PLAIN_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The samples of one scrape.
 #[derive(Debug, Default)]
@@ -82,7 +84,7 @@ impl Page {
     fn add(&mut self, family: &'static Family, kinds: &[Kind], labels: &[&str], value: Value) {
         assert!(kinds.contains(&family.kind), "{}", family.base);
         assert_eq!(family.labels.len(), labels.len(), "{}", family.base);
-        let values = labels.iter().map(|label| (*label).to_owned());
+        let values = labels.iter().map(|label| escaped(label));
         let labels = family.labels.iter().copied().zip(values).collect();
         let samples = self.0.entry(family.base).or_default();
         samples.push(Sample { labels, value });
@@ -148,4 +150,96 @@ impl Value {
     }
 }
 
+/// The library writes values as they are, and a group's name is whatever a client chose.
+fn escaped(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    for c in value.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The same page as Prometheus text 0.0.4, for scrapers that do not know OpenMetrics: there a family is named as its samples
+/// are, an info is a gauge, and there are neither units nor an end. The samples are the same.
+pub fn plain_text(page: &str) -> String {
+    let families = CATALOG.iter().map(|family| (family.name(), family.kind));
+    let kinds: HashMap<String, Kind> = families.collect();
+    let mut out = String::with_capacity(page.len());
+    for line in page.lines() {
+        let Some(about) = line.strip_prefix("# ") else {
+            out.extend([line, "\n"]);
+            continue;
+        };
+        let mut words = about.splitn(3, ' ');
+        let (Some(word), Some(name), Some(rest)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        let (suffix, kind) = match kinds.get(name) {
+            Some(Kind::Counter) => ("_total", rest),
+            Some(Kind::Info) => ("_info", "gauge"),
+            _ => ("", rest),
+        };
+        match word {
+            "HELP" => out.extend(["# HELP ", name, suffix, " ", rest, "\n"]),
+            "TYPE" => out.extend(["# TYPE ", name, suffix, " ", kind, "\n"]),
+            _ => {}
+        }
+    }
+    out
+}
+
 type NoExemplar = prometheus_client::metrics::exemplar::Exemplar<NoLabelSet, f64>;
+
+#[cfg(test)]
+mod tests {
+    use super::super::family::*;
+    use super::super::Latency;
+    use super::*;
+
+    fn page() -> String {
+        let latency = Latency::default();
+        latency.record(20_000);
+        let mut page = Page::default();
+        page.info(&BUILD, &["1"]);
+        page.count(&TOPIC_IN, &["a\\b\"c\nd{},=é"], 7);
+        page.gauge(&RESIDENT, &[], 5);
+        page.histogram(&FETCH_WAIT, &[], &latency.snapshot());
+        page.render()
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let line = "\nhighwater_topic_produced_bytes_total{topic=\"a\\\\b\\\"c\\nd{},=é\"} 7\n";
+        assert!(page().contains(line), "{}", page());
+    }
+
+    #[test]
+    fn plain_text_has_the_same_samples_under_the_names_that_it_knows() {
+        let (page, plain) = (page(), plain_text(&page()));
+        let samples = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            lines.map(str::to_owned).collect()
+        };
+        assert_eq!(samples(&page), samples(&plain));
+        assert!(samples(&page).len() > 40);
+        let about: Vec<&str> = plain.lines().filter(|l| l.starts_with('#')).collect();
+        assert_eq!(about.len(), 2 * CATALOG.len());
+        for (family, lines) in CATALOG.iter().zip(about.chunks(2)) {
+            // A histogram's samples end in more than one way.
+            let (name, kind) = match family.kind {
+                Kind::Counter => (family.sample(), "counter"),
+                Kind::Gauge => (family.sample(), "gauge"),
+                Kind::Info => (family.sample(), "gauge"),
+                Kind::Histogram => (family.name(), "histogram"),
+            };
+            assert_eq!(lines[0], format!("# HELP {name} {}", family.help));
+            assert_eq!(lines[1], format!("# TYPE {name} {kind}"));
+        }
+    }
+}

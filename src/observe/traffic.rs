@@ -28,6 +28,11 @@ macro_rules! traffic {
             pub fn merge(&mut self, other: &TrafficSnapshot) {
                 $(self.$name += other.$name;)*
             }
+
+            /// What has come since an earlier one.
+            pub fn since(&self, earlier: &TrafficSnapshot) -> TrafficSnapshot {
+                TrafficSnapshot { $($name: self.$name.saturating_sub(earlier.$name),)* }
+            }
         }
     };
 }

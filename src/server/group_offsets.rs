@@ -13,7 +13,7 @@ use crate::protocol::messages::{
     OffsetFetchResponseTopics,
 };
 use crate::protocol::{ErrorCode, Str};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Partitions that do not exist are refused one by one, whatever the group says to the
 /// others. With none left the group is not asked, as in Kafka.
@@ -176,8 +176,9 @@ async fn fetched(
     groups: Vec<OffsetFetchRequestGroup>,
     require_stable: bool,
 ) -> Result<Vec<OffsetFetchResponseGroup>, BadRequest> {
-    let groups = groups.into_iter().map(|group| {
+    let groups = groups.into_iter().map(|mut group| {
         let id = group.group_id.clone();
+        each_once(&mut group);
         let request = GroupRequest::FetchOffsets {
             group,
             require_stable,
@@ -197,6 +198,17 @@ async fn fetched(
         },
     )
     .await
+}
+
+/// A partition is answered once, however often it is named: its metadata, which may be long,
+/// is copied for each answer. (Kafka answers it as often.)
+fn each_once(group: &mut OffsetFetchRequestGroup) {
+    let mut seen = HashSet::new();
+    for topic in group.topics.iter_mut().flatten() {
+        let name = &topic.name;
+        let indexes = &mut topic.partition_indexes;
+        indexes.retain(|index| seen.insert((name.clone(), *index)));
+    }
 }
 
 /// About what it takes in memory and on the wire.

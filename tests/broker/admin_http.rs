@@ -138,6 +138,57 @@ fn given_peers_that_do_not_behave_then_they_are_closed_and_others_are_served() {
 }
 
 #[test]
+fn given_a_scraper_that_does_not_know_open_metrics_then_it_gets_the_older_text() {
+    let dir = data_dir();
+    // IPv6, where the machine has it.
+    let host = match TcpListener::bind("[::1]:0") {
+        Ok(_) => "[::1]",
+        Err(_) => "127.0.0.1",
+    };
+    let listener = format!("admin.listener={host}:0");
+    let broker = launch(dir.path()).set(listener).start();
+    let ask = |accept: &str| {
+        let head = format!("GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n");
+        exchange(broker.admin(), head.as_bytes()).expect("an answer")
+    };
+    let plain = ask("text/plain;version=0.0.4");
+    assert_eq!(
+        plain.headers["content-type"],
+        "text/plain; version=0.0.4; charset=utf-8"
+    );
+    assert!(plain
+        .body
+        .contains("\n# TYPE highwater_connections_total counter\nhighwater_connections_total "));
+    assert!(!plain.body.contains("# EOF") && !plain.body.contains("# UNIT"));
+    let open = ask("application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+    Scrape::parse(&open.body);
+    broker.stop();
+}
+
+#[test]
+fn given_admin_peers_that_hang_then_a_stop_does_not_wait_for_them() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).with_admin().start();
+    let admin = broker.admin();
+    let hanging: Vec<TcpStream> = [
+        b"".as_slice(),
+        b"GET /met",
+        b"GET /metrics HTTP/1.1\r\n\r\n",
+    ]
+    .into_iter()
+    .map(|head| {
+        let mut socket = TcpStream::connect(admin).expect("it is accepted");
+        socket.write_all(head).expect("it is taken");
+        socket
+    })
+    .collect();
+    assert_eq!(ask(admin, "GET", "/healthz").status, 200);
+    // A clean stop, or it panics.
+    broker.stop();
+    drop(hanging);
+}
+
+#[test]
 fn given_an_admin_port_that_is_taken_then_it_is_an_error_only_if_it_was_asked_for() {
     let dir = data_dir();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// A group's name, as any client may choose it.
+const ODD: &str = "a\"} 1\n# EOF\n\\";
 const PRODUCED: &str = "highwater_produced_records_total";
 
 /// A batch of `records` records.
@@ -301,7 +303,7 @@ fn given_groups_that_committed_then_their_lag_is_what_they_have_yet_to_read() {
     let dir = data_dir();
     let broker = launch(dir.path())
         .with_admin()
-        .set("metrics.group.offsets.max=3")
+        .set("metrics.group.offsets.max=4")
         .start();
     create(&broker, &[("t", 2)]);
     with(broker.addr(), |connection| async move {
@@ -311,6 +313,8 @@ fn given_groups_that_committed_then_their_lag_is_what_they_have_yet_to_read() {
         commit_ok(&connection, "g1", "t", &[(0, 4), (1, 10)]).await;
         commit_ok(&connection, "g2", "t", &[(0, 0)]).await;
         commit_ok(&connection, "g3", "t", &[(0, 1)]).await;
+        // A name that would break the page if it stood there as it is; it is the first.
+        commit_ok(&connection, ODD, "t", &[(0, 3)]).await;
     });
     let scrape = Scrape::of(&broker);
     let lag = |group, partition| {
@@ -318,13 +322,14 @@ fn given_groups_that_committed_then_their_lag_is_what_they_have_yet_to_read() {
         scrape.one("highwater_group_lag_records", &labels)
     };
     assert_eq!(
-        [lag("g1", "0"), lag("g1", "1"), lag("g2", "0")],
-        [6.0, 0.0, 10.0]
+        [ODD, "g1", "g2"].map(|group| lag(group, "0")),
+        [7.0, 6.0, 10.0]
     );
-    assert_eq!(scrape.find("highwater_group_lag_records", &[]).count(), 3);
-    assert_eq!(scrape.sum("highwater_group_committed_offset", &[]), 14.0);
+    assert_eq!(lag("g1", "1"), 0.0);
+    assert_eq!(scrape.find("highwater_group_lag_records", &[]).count(), 4);
+    assert_eq!(scrape.sum("highwater_group_committed_offset", &[]), 17.0);
     let left_out = [("kind", "group_offsets")];
     assert_eq!(scrape.one("highwater_metrics_left_out", &left_out), 1.0);
-    assert_eq!(scrape.one("highwater_groups", &[("state", "Empty")]), 3.0);
+    assert_eq!(scrape.one("highwater_groups", &[("state", "Empty")]), 4.0);
     broker.stop();
 }

@@ -310,7 +310,10 @@ mod tests {
         }
     }
 
-    fn pair(parser: &Parser, line: &str) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>), String> {
+    /// A key and a value.
+    type Pair = (Option<Vec<u8>>, Option<Vec<u8>>);
+
+    fn pair(parser: &Parser, line: &str) -> Result<Pair, String> {
         let record = parser.parse(line.as_bytes().to_vec())?.expect("a record");
         Ok((record.key, record.value))
     }

@@ -292,12 +292,12 @@ fn given_the_topic_of_committed_offsets_then_it_may_be_compacted_and_never_grows
     assert!(results[0].is_ok(), "{results:?}");
     let (limits, rules) = (limits(), BrokerConfig::default());
     let mut plan = Plan::new(after, &limits, &rules);
-    let more = MorePartitions {
+    let more = [MorePartitions {
         name: OFFSETS_TOPIC_NAME.into(),
         count: 100,
         assignments: None,
-    };
-    let results = plan.create_partitions(&[more.clone()], &times_grown(&[more]));
+    }];
+    let results = plan.create_partitions(&more, &times_grown(&more));
     let fault = results[0].as_ref().unwrap_err();
     assert_eq!(fault.code, ErrorCode::InvalidPartitions);
 }

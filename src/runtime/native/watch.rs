@@ -17,7 +17,7 @@ use crate::observe::{Stall, Stalls, Work};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::panic::Location;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{fence, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -30,8 +30,10 @@ pub struct StallWatch {
     pub threshold: Duration,
 }
 
-/// What one executor does at the moment. Only its own thread writes.
+/// What one executor does at the moment. Only its own thread writes, at each poll: no other thread's data may lie on the
+/// same pair of cache lines, least of all another executor's beat.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(super) struct Beat {
     /// Odd while a task is polled.
     turn: AtomicU64,
@@ -216,7 +218,9 @@ impl Watch {
             true => work,
             false => Work::default(),
         };
-        if self.beat.turn.load(Ordering::Acquire) != turn {
+        // What was read above was read before the number is.
+        fence(Ordering::Acquire);
+        if self.beat.turn.load(Ordering::Relaxed) != turn {
             // It has just ended, and what was read may be the next one's.
             return None;
         }
@@ -254,6 +258,25 @@ mod tests {
     use super::*;
     use crate::runtime::native::{spawn_executor, ExecutorPlan};
     use crate::runtime::Queue;
+
+    #[test]
+    fn beats_share_no_cache_lines() {
+        let beats: Vec<Arc<Beat>> = (0..8).map(|_| Arc::default()).collect();
+        let mut lines: Vec<usize> = beats
+            .iter()
+            .flat_map(|beat| {
+                let first = ptr::from_ref::<Beat>(beat) as usize / 128;
+                first..first + size_of::<Beat>().div_ceil(128)
+            })
+            .collect();
+        let all = lines.len();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), all);
+        assert!(beats
+            .iter()
+            .all(|beat| (ptr::from_ref::<Beat>(beat) as usize).is_multiple_of(128)));
+    }
 
     #[test]
     fn what_is_said_is_what_is_read() {

@@ -3,25 +3,25 @@
 //! One gathering at a time; a scrape that came before it began takes its result too. So of any number of scrapes at
 //! once two gatherings serve all.
 
+use super::page::Topics;
 use super::Admin;
 use crate::observe::{Stalls, Total};
-use crate::runtime::local::Budget;
+use crate::runtime::local::{oneshot, Budget};
 use crate::runtime::native::{process_figures, ProcessFigures};
-use crate::runtime::Mono;
+use crate::runtime::{Mono, Queue};
 use crate::shard::{CommittedFigures, Control, MetricsOrder, PartitionKey, ShardMetrics};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
-use uuid::Uuid;
 
 /// What is kept between scrapes.
 pub(super) struct Gatherer {
     turn: Budget,
     /// The last page, and when its gathering began.
     last: RefCell<Option<(Mono, Result<Bytes, String>)>>,
-    /// Topics with metrics of their own. One that has them keeps them as long as it lives, so that no counter comes and goes.
-    pub topics: RefCell<BTreeSet<Uuid>>,
+    /// What the page shows of topics.
+    pub topics: RefCell<Topics>,
 }
 
 impl Default for Gatherer {
@@ -53,16 +53,24 @@ impl Admin {
     pub(super) async fn metrics(&self) -> Result<Bytes, String> {
         let inner = &*self.0;
         let came_at = inner.rt.now();
-        let _turn = inner.gatherer.turn.acquire(1).await;
+        let turn = inner.gatherer.turn.acquire(1).await;
         if let Some((began, page)) = &*inner.gatherer.last.borrow() {
             if *began >= came_at {
                 return page.clone();
             }
         }
-        let began = inner.rt.now();
-        let page = self.rendered().await;
-        *inner.gatherer.last.borrow_mut() = Some((began, page.clone()));
-        page
+        // A task of its own: a scraper that goes away meanwhile ends neither the turn nor what was asked of shards.
+        let (tell, told) = oneshot();
+        let admin = self.clone();
+        inner.rt.spawn(Queue::Latency, async move {
+            let began = admin.0.rt.now();
+            let page = admin.rendered().await;
+            *admin.0.gatherer.last.borrow_mut() = Some((began, page.clone()));
+            drop(turn);
+            let _ = tell.send(page);
+        });
+        let page = told.await;
+        page.unwrap_or_else(|| Err("stopping".to_owned()))
     }
 
     async fn rendered(&self) -> Result<Bytes, String> {

@@ -9,6 +9,7 @@
 //!
 //! What it is not: it knows no users, so its port must be kept from where clients are.
 
+mod accept;
 mod gather;
 mod health;
 mod io;
@@ -17,7 +18,7 @@ mod stalls;
 
 use super::registry::LogLimit;
 use crate::config::BrokerConfig;
-use crate::observe::{Stalls, CONTENT_TYPE};
+use crate::observe::{plain_text, Stalls, CONTENT_TYPE, PLAIN_CONTENT_TYPE};
 use crate::runtime::{Accepted, IoErrorKind, Listener, Mono, Queue, Rt};
 use crate::shard::Control;
 use bytes::Bytes;
@@ -200,12 +201,25 @@ impl Admin {
         }
         match path {
             METRICS => match self.metrics().await {
+                Ok(page) if accept::wants_plain(request.headers()) => self.plain(page).await,
                 Ok(page) => response(StatusCode::OK, CONTENT_TYPE, page),
                 Err(reason) => plain(StatusCode::SERVICE_UNAVAILABLE, reason + "\n"),
             },
             HEALTH => verdict(self.health().await.map(|()| "alive".to_owned())),
             READY => verdict(self.readiness().await.map(|()| "ready".to_owned())),
             _ => response(StatusCode::OK, JSON, self.stalls().await),
+        }
+    }
+}
+
+impl Admin {
+    /// The page for those who do not know OpenMetrics.
+    async fn plain(&self, page: Bytes) -> Response<Full<Bytes>> {
+        let to_text = move || std::str::from_utf8(&page).map(plain_text);
+        match self.0.rt.spawn_blocking(to_text).await {
+            Ok(Ok(text)) => response(StatusCode::OK, PLAIN_CONTENT_TYPE, text),
+            Ok(Err(error)) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+            Err(panic) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{panic}\n")),
         }
     }
 }

@@ -36,11 +36,13 @@ impl Admin {
         if let Some(latencies) = latencies {
             times(&mut page, &latencies);
         }
-        let mut shown = inner.gatherer.topics.borrow_mut();
+        let topics_all = inner.control.image().topics().count();
+        page.gauge(&TOPICS, &[], gauge(topics_all as u64));
+        let mut kept = inner.gatherer.topics.borrow_mut();
         topics(
             &mut page,
             gathered,
-            &mut shown,
+            &mut kept,
             inner.config.metrics_topics_max,
         );
         partitions(&mut page, gathered, inner.config.metrics_partitions_max);
@@ -171,7 +173,18 @@ fn api_label(key: i16) -> String {
     }
 }
 
-fn topics(page: &mut Page, gathered: &Gathered, shown: &mut BTreeSet<Uuid>, max: usize) {
+/// What is known of topics from one scrape to the next.
+#[derive(Default)]
+pub(super) struct Topics {
+    /// Those with metrics of their own. One that has them keeps them as long as it lives, so that no counter comes and goes.
+    shown: BTreeSet<Uuid>,
+    /// What each of the others had done at the last scrape.
+    others: BTreeMap<Uuid, TrafficSnapshot>,
+    /// What all have done while they were among the others: it stays when one goes, or gets metrics of its own.
+    other: TrafficSnapshot,
+}
+
+fn topics(page: &mut Page, gathered: &Gathered, kept: &mut Topics, max: usize) {
     let mut all: BTreeMap<Uuid, TopicFigures> = BTreeMap::new();
     for figures in gathered.shards.iter().flat_map(|shard| &shard.topics) {
         let sum = all.entry(figures.id).and_modify(|sum| {
@@ -180,24 +193,23 @@ fn topics(page: &mut Page, gathered: &Gathered, shown: &mut BTreeSet<Uuid>, max:
         });
         sum.or_insert_with(|| figures.clone());
     }
-    choose(shown, &all, max);
-    page.gauge(&TOPICS, &[], gauge(all.len() as u64));
-    let mut other: Option<(TrafficSnapshot, u64)> = None;
-    let mut left_out = 0;
+    choose(&mut kept.shown, &all, max);
+    let before = std::mem::take(&mut kept.others);
+    let mut other_bytes = 0;
     for topic in all.values() {
-        if shown.contains(&topic.id) {
+        if kept.shown.contains(&topic.id) {
             traffic(page, &topic.name, &topic.traffic, topic.log_bytes);
             continue;
         }
-        left_out += 1;
-        let (sum, log_bytes) = other.get_or_insert_default();
-        sum.merge(&topic.traffic);
-        *log_bytes += topic.log_bytes;
+        let then = before.get(&topic.id).copied().unwrap_or_default();
+        kept.other.merge(&topic.traffic.since(&then));
+        kept.others.insert(topic.id, topic.traffic);
+        other_bytes += topic.log_bytes;
     }
-    if let Some((sum, log_bytes)) = other {
-        traffic(page, OTHER, &sum, log_bytes);
+    if !kept.others.is_empty() || kept.other != TrafficSnapshot::default() {
+        traffic(page, OTHER, &kept.other, other_bytes);
     }
-    page.gauge(&LEFT_OUT, &["topics"], left_out);
+    page.gauge(&LEFT_OUT, &["topics"], gauge(kept.others.len() as u64));
 }
 
 /// Those that are shown stay; while there is room, others join them in the order of their names.
@@ -344,6 +356,53 @@ mod tests {
         }
     }
 
+    /// Else a deleted topic, or one that gets metrics of its own, looks like a restart, and a rate like a flood.
+    #[test]
+    fn the_sum_of_the_other_topics_only_rises() {
+        let mut kept = Topics::default();
+        let mut shown = |topics_now: &[(u128, &str, u64)]| {
+            let mut metrics = shard(&[], 0);
+            metrics.topics = topics_now
+                .iter()
+                .map(|(id, name, records)| {
+                    let (_, mut figures) = topic(*id, name);
+                    figures.traffic.in_records = *records;
+                    figures
+                })
+                .collect();
+            let mut page = Page::default();
+            topics(&mut page, &gathered(vec![metrics]), &mut kept, 1);
+            let text = page.render();
+            let of = |topic: &str| -> Option<u64> {
+                let line =
+                    format!("\nhighwater_topic_produced_records_total{{topic=\"{topic}\"}} ");
+                let (_, rest) = text.split_once(&line)?;
+                rest.lines().next()?.parse().ok()
+            };
+            (of("a"), of("b"), of("(other)"))
+        };
+        let first = shown(&[(1, "a", 5), (2, "b", 100), (3, "c", 10)]);
+        assert_eq!(first, (Some(5), None, Some(110)));
+        // One of the others is deleted.
+        let second = shown(&[(1, "a", 6), (2, "b", 101)]);
+        assert_eq!(second, (Some(6), None, Some(111)));
+        // The last of them gets the room of one that is deleted.
+        assert_eq!(shown(&[(2, "b", 105)]), (None, Some(105), Some(111)));
+        // One comes again by its name; it has another id.
+        let last = shown(&[(2, "b", 105), (4, "a", 3)]);
+        assert_eq!(last, (None, Some(105), Some(114)));
+    }
+
+    fn gathered(shards: Vec<ShardMetrics>) -> Gathered {
+        Gathered {
+            shards,
+            offsets: Vec::new(),
+            process: Default::default(),
+            stalls: BTreeMap::new(),
+            took: Duration::ZERO,
+        }
+    }
+
     #[test]
     fn lag_is_what_lies_between_the_commit_and_the_high_watermark() {
         let offset = |group: &str, topic: &str, offset, high_watermark: Option<i64>| {
@@ -355,11 +414,11 @@ mod tests {
             };
             (figures, high_watermark)
         };
+        let shards = vec![
+            shard(&[("Stable", 2), ("Empty", 1)], 5),
+            shard(&[("Stable", 1)], 7),
+        ];
         let gathered = Gathered {
-            shards: vec![
-                shard(&[("Stable", 2), ("Empty", 1)], 5),
-                shard(&[("Stable", 1)], 7),
-            ],
             offsets: vec![
                 offset("g\"1\n", "t", 10, Some(15)),
                 offset("g2", "t", 10, Some(10)),
@@ -368,9 +427,7 @@ mod tests {
                 // The topic was deleted.
                 offset("g4", "gone", 7, None),
             ],
-            process: Default::default(),
-            stalls: BTreeMap::new(),
-            took: Duration::ZERO,
+            ..gathered(shards)
         };
         let mut page = Page::default();
         groups(&mut page, &gathered);
