@@ -106,7 +106,7 @@ async fn get(cluster: &Cluster, args: &GetArgs) -> Result<(), CliError> {
         }
     }
     if args.overridden {
-        found.retain(ConfigValue::is_overridden);
+        found.retain(|value| value.source != SOURCE_DEFAULT);
     }
     if args.remote.json {
         return print_json(&Value::Array(found.iter().map(ConfigValue::json).collect()));
@@ -240,9 +240,9 @@ impl ConfigValue {
         }
     }
 
-    /// Whether it was set for this topic, or for this broker (in its file, or while it runs).
-    pub fn is_overridden(&self) -> bool {
-        [SOURCE_TOPIC, SOURCE_BROKER, SOURCE_BROKERS].contains(&self.source)
+    /// Whether it was set for this topic.
+    pub fn is_the_topics(&self) -> bool {
+        self.source == SOURCE_TOPIC
     }
 
     fn json(&self) -> Value {
@@ -383,24 +383,18 @@ fn kind_name(kind: Kind) -> &'static str {
 }
 
 const SOURCE_TOPIC: i8 = 1;
-const SOURCE_BROKER: i8 = 2;
-const SOURCE_BROKERS: i8 = 3;
 const SOURCE_DEFAULT: i8 = 5;
 
 /// Each source: Kafka's number and name, and words for a person.
 const SOURCES: [(i8, &str, &str); 8] = [
     (SOURCE_TOPIC, "DYNAMIC_TOPIC_CONFIG", "topic"),
+    (2, "DYNAMIC_BROKER_CONFIG", "broker, while it runs"),
     (
-        SOURCE_BROKER,
-        "DYNAMIC_BROKER_CONFIG",
-        "broker, while it runs",
-    ),
-    (
-        SOURCE_BROKERS,
+        3,
         "DYNAMIC_DEFAULT_BROKER_CONFIG",
         "all brokers, while they run",
     ),
-    (4, "STATIC_BROKER_CONFIG", "broker's file"),
+    (4, "STATIC_BROKER_CONFIG", "broker, at its start"),
     (SOURCE_DEFAULT, "DEFAULT_CONFIG", "default"),
     (6, "DYNAMIC_BROKER_LOGGER_CONFIG", "logger"),
     (7, "DYNAMIC_CLIENT_METRICS_CONFIG", "client metrics"),
@@ -441,7 +435,7 @@ mod tests {
         };
         let value = ConfigValue::of(result.clone());
         assert_eq!(value.default.as_deref(), Some("3"));
-        assert!(value.is_overridden());
+        assert!(value.is_the_topics());
         assert_eq!(value.default_name, None);
         result.synonyms[2].name = Str::from("log.x");
         let value = ConfigValue::of(result.clone());
@@ -450,7 +444,7 @@ mod tests {
         result.synonyms.clear();
         let value = ConfigValue::of(result);
         assert_eq!(value.default.as_deref(), Some("1"));
-        assert!(!value.is_overridden());
+        assert!(!value.is_the_topics());
     }
 
     #[test]

@@ -236,7 +236,7 @@ async fn describe(cluster: &Cluster, args: &DescribeArgs) -> Result<(), CliError
     for (place, topic) in found.iter().enumerate() {
         let overridden: Vec<&ConfigValue> = configs[place]
             .iter()
-            .filter(|value| value.is_overridden())
+            .filter(|value| value.is_the_topics())
             .collect();
         match args.remote.json {
             true => documents.push(topic_json(topic, &overridden, &starts, &ends)),

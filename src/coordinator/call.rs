@@ -105,7 +105,8 @@ impl GroupRequest {
         match self {
             GroupRequest::Join(request) => GroupResponse::Join(JoinGroupResponse {
                 error_code,
-                member_id: request.member_id.clone(),
+                // It may be kept while the call waits.
+                member_id: request.member_id.detached(),
                 ..Default::default()
             }),
             GroupRequest::Sync(_) => GroupResponse::Sync(SyncGroupResponse {

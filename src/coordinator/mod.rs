@@ -6,7 +6,8 @@
 //!
 //! What is answered holds: a commit, an assignment, a deletion is answered once its
 //! records are durable. What fails to be appended leaves a group as it was, but for the
-//! assignments of a generation: then, as in Kafka, its members join again.
+//! assignments of a generation: then, as in Kafka, its members join again; and for the parts
+//! of a long deletion that were appended before.
 //!
 //! Every call is answered exactly once: at once, by a later call, append or tick, or by
 //! [`Coordinator::stop`].
@@ -177,6 +178,7 @@ impl Coordinator {
     pub fn appended(&mut self, id: AppendId, result: Result<(), ErrorCode>, now: Now) -> Effects {
         if let Some(ended) = self.outbox.landed(id) {
             let (groups, mut turn) = self.turn(now);
+            let before = turn.appends();
             let group = groups.get_mut(&ended.group);
             if group.map(|group| group.landed(&mut turn, ended.after, result))
                 == Some(Left::Nothing)
@@ -184,11 +186,11 @@ impl Coordinator {
                 self.forget(&ended.group);
             }
             if let Some((ticket, response)) = ended.answer {
-                let response = match result {
-                    Ok(()) => response,
-                    Err(error) => response.failed(error),
-                };
-                self.outbox.answer(ticket, response);
+                match result {
+                    // What is left to do, as of a long deletion, comes first.
+                    Ok(()) => (self.turn(now).1).answer_after_appends(before, ticket, response),
+                    Err(error) => self.outbox.answer(ticket, response.failed(error)),
+                }
             }
         }
         self.outbox.take()
@@ -348,6 +350,9 @@ impl Coordinator {
         if !allowed.contains(&request.session_timeout_ms) {
             return Err(ErrorCode::InvalidSessionTimeout);
         }
+        if request.protocols.len() > PROTOCOLS_MAX {
+            return Err(ErrorCode::InvalidRequest);
+        }
         let protocols = request.protocols.iter().map(|protocol| &protocol.name);
         let names = protocols.chain([&request.protocol_type, &request.member_id]);
         let mut names = names.chain(&request.group_instance_id);
@@ -458,5 +463,7 @@ fn without_group(api_version: i16, body: &GroupRequest) -> GroupResponse {
 const COMMIT_NOT_FOUND_FROM: i16 = 9;
 /// The longest name that a record, or an old version of an answer, can hold.
 const NAME_BYTES_MAX: usize = i16::MAX as usize;
+/// How many protocols a member may know: each is counted whenever the member changes.
+const PROTOCOLS_MAX: usize = 1_000;
 /// How many groups one tick looks at.
 const TICK_GROUPS_MAX: usize = 64;

@@ -1,9 +1,10 @@
 //! The settings of a coordinator.
 
+use crate::runtime::local::Budget;
 use std::time::Duration;
 
 /// What a coordinator takes from the broker's settings. The default is Kafka's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct GroupSettings {
     /// `group.min.session.timeout.ms`.
     pub session_timeout_ms_min: i32,
@@ -19,6 +20,8 @@ pub struct GroupSettings {
     pub offsets_retention_ms: i64,
     /// `offsets.retention.check.interval.ms`.
     pub offsets_retention_check_interval: Duration,
+    /// What members and their metadata may hold, bytes: of all coordinators of a shard.
+    pub members_memory: Budget,
 }
 
 impl Default for GroupSettings {
@@ -31,6 +34,10 @@ impl Default for GroupSettings {
             offset_metadata_bytes_max: 4_096,
             offsets_retention_ms: 7 * 24 * 60 * 60 * 1_000,
             offsets_retention_check_interval: Duration::from_secs(600),
+            members_memory: Budget::new(MEMBERS_BYTES_MAX),
         }
     }
 }
+
+/// What members may hold where nobody says otherwise, bytes.
+const MEMBERS_BYTES_MAX: u64 = 256 << 20;

@@ -181,7 +181,7 @@ catalog! {
     REMOVED_SEGMENTS: Counter "highwater_segments_removed" [] "Segments removed by retention and DeleteRecords.";
     REMOVED: Counter "highwater_log_removed" in Bytes [] "Bytes of batches in the segments removed.";
 
-    MEMORY_USED: Gauge "highwater_memory_used" in Bytes ["budget"] "Memory taken, by budget: requests, small_requests, decoding, answers, small_answers, writes, grown, cold_reads, cache.";
+    MEMORY_USED: Gauge "highwater_memory_used" in Bytes ["budget"] "Memory taken, by budget: requests, small_requests, decoding, answers, small_answers, group_members, writes, grown, cold_reads, cache.";
     MEMORY_LIMIT: Gauge "highwater_memory_limit" in Bytes ["budget"] "The size of each budget.";
     MEMORY_WAITS: Counter "highwater_memory_waits" [] "Requests that waited for request memory before they were read.";
     MESH_REQUESTS: Counter "highwater_mesh_requests" [] "Requests from one shard to another.";

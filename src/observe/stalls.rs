@@ -157,11 +157,19 @@ impl Stalls {
             peer = peer.map(tracing::field::display),
             partition,
             "{}",
-            match stall.ended {
-                true => "a task held its core too long (stall.threshold.ms)",
-                false => "a task holds its core, and goes on (stall.threshold.ms)",
-            }
+            what_happened(stall)
         );
+    }
+}
+
+/// One that had no CPU most of the time is not the task's fault.
+fn what_happened(stall: &Stall) -> &'static str {
+    let has_run = stall.ran.is_none_or(|ran| ran * 2 >= stall.lasted);
+    match (has_run, stall.ended) {
+        (true, true) => "a task held its core too long (stall.threshold.ms)",
+        (true, false) => "a task holds its core, and goes on (stall.threshold.ms)",
+        (false, true) => "a task lasted too long (stall.threshold.ms), mostly without running: its thread had no CPU, or was blocked",
+        (false, false) => "a task goes on, mostly without running: its thread has no CPU, or is blocked (stall.threshold.ms)",
     }
 }
 
@@ -225,6 +233,23 @@ mod tests {
         assert_eq!(totals["shard-0"].count as usize, STALLS_MAX + 10);
         assert_eq!(totals["shard-0"].lasted, second);
         assert_eq!(totals["shard-1"].count, 1);
+    }
+
+    #[test]
+    fn one_that_had_no_cpu_is_told_from_one_that_ran() {
+        let told = |ran_ms: Option<u64>, ended| {
+            let ran = ran_ms.map(Duration::from_millis);
+            let stall = Stall {
+                ran,
+                ended,
+                ..stall("shard-0")
+            };
+            what_happened(&stall).contains("without running")
+        };
+        for ended in [true, false] {
+            assert!(!told(None, ended) && !told(Some(25), ended));
+            assert!(told(Some(24), ended) && told(Some(0), ended));
+        }
     }
 
     #[test]

@@ -192,16 +192,27 @@ async fn read_frames(
                 shard.counters().requests_now.add(1);
                 let answering = shard.rt().work(work, answering);
                 let done = match may_wait {
-                    false => answering.await,
+                    false => {
+                        let done = answering.await;
+                        drop((charge, decoded));
+                        done
+                    }
                     true => {
-                        match while_there(answering, &mut reader, &mut prefix, &mut ahead).await {
+                        let work = while_there(answering, &mut reader, &mut prefix, &mut ahead);
+                        // It takes in what it needs and lets the frame go: those that it
+                        // waits for may need that memory.
+                        let freed = async {
+                            frame_freed.await;
+                            drop((charge, decoded));
+                            pending().await
+                        };
+                        match or(work, freed).await {
                             Some(done) => done,
                             None => return Ok(()),
                         }
                     }
                 };
                 let mut done = done.map_err(Ended::BadRequest)?;
-                drop((charge, decoded));
                 let bytes = done.bytes();
                 if done.charge.is_none() && bytes > SMALL_FRAME_BYTES {
                     // A peer that does not read it must not hold it for ever.

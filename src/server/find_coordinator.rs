@@ -7,7 +7,6 @@
 //! they are off.
 
 use super::respond::{Answer, Asked, BadRequest};
-use crate::config::HostPort;
 use crate::protocol::messages::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
 use crate::protocol::{ErrorCode, Str};
 use crate::shard::Shard;
@@ -71,17 +70,19 @@ fn refusal(key_type: i8) -> Option<Refused> {
     }
 }
 
-fn here(shard: &Shard) -> Option<HostPort> {
-    shard.config().advertised_listener.clone()
+fn here(shard: &Shard) -> Option<(Str, u16)> {
+    let config = shard.config();
+    let address = config.advertised_listener.as_ref()?;
+    Some((Str::from(address.host.clone()), address.port))
 }
 
-fn coordinator(node_id: i32, found: &Result<HostPort, Refused>, key: Str) -> Coordinator {
+fn coordinator(node_id: i32, found: &Result<(Str, u16), Refused>, key: Str) -> Coordinator {
     match found {
-        Ok(address) => Coordinator {
+        Ok((host, port)) => Coordinator {
             key,
             node_id,
-            host: Str::from(address.host.clone()),
-            port: i32::from(address.port),
+            host: host.clone(),
+            port: i32::from(*port),
             ..Default::default()
         },
         Err((code, message)) => Coordinator {

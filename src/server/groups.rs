@@ -18,7 +18,8 @@ pub(super) struct Asker {
 impl Asker {
     pub fn new(shard: Shard, asked: Asked, client_id: Option<Str>, peer: SocketAddr) -> Asker {
         let caller = Caller {
-            client_id: client_id.unwrap_or_default(),
+            // What waits keeps no frame.
+            client_id: client_id.map(|id| id.detached()).unwrap_or_default(),
             client_host: host_text(peer.ip()),
         };
         Asker {

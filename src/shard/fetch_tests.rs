@@ -33,6 +33,16 @@ impl ConnectionHost for NoConnections {
 
 /// Two shards with a topic of four partitions; the control executor's seat is empty.
 pub(super) async fn start(node: &sim::SimNode, cache_bytes: u64) -> Vec<Shard> {
+    start_with(node, cache_bytes, BrokerConfig::default()).await
+}
+
+/// The same with other settings.
+pub(super) async fn start_with(
+    node: &sim::SimNode,
+    cache_bytes: u64,
+    config: BrokerConfig,
+) -> Vec<Shard> {
+    let config = Arc::new(config);
     let mut seats = sim::mesh(SHARDS + 1, 8);
     let control = seats.pop().expect("a seat for each");
     let rt = node.rt_shard(SHARDS);
@@ -54,8 +64,8 @@ pub(super) async fn start(node: &sim::SimNode, cache_bytes: u64) -> Vec<Shard> {
     let (tell, mut told) = crate::runtime::local::channel(SHARDS);
     for (me, seat) in seats.into_iter().enumerate() {
         let (rt, sizes, tell) = (node.rt_shard(me), sizes.clone(), tell.clone());
+        let config = config.clone();
         rt.clone().spawn(Queue::Latency, async move {
-            let config = Arc::new(BrokerConfig::default());
             let host = |_: &Shard| Rc::new(NoConnections) as Rc<dyn ConnectionHost>;
             let shard = Shard::start(rt, seat, me, SHARDS, config, &sizes, host).await;
             let image = Image::empty(Uuid::from_u128(1), 1);

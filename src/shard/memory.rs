@@ -25,6 +25,7 @@ pub struct Memory {
     responses: Budget,
     responses_small: Budget,
     responses_waited: Rc<Cell<bool>>,
+    group_members: Budget,
     frame_bytes_max: usize,
     session_bytes_max: usize,
 }
@@ -44,6 +45,7 @@ impl Memory {
             responses: Budget::new((response_bytes - response_bytes / 8).max(1)),
             responses_small: Budget::new((response_bytes / 8).max(1)),
             responses_waited: Rc::default(),
+            group_members: Budget::new(request_bytes / 4),
             frame_bytes_max,
             session_bytes_max: (request_bytes / 8) as usize,
         }
@@ -58,6 +60,12 @@ impl Memory {
     /// beside it.
     pub fn session_bytes_max(&self) -> usize {
         self.session_bytes_max
+    }
+
+    /// What members of groups and their metadata may hold: a quarter of the requests'
+    /// memory, beside it.
+    pub fn group_members(&self) -> &Budget {
+        &self.group_members
     }
 
     /// Waits for the memory of a frame of `len` bytes, at most
@@ -80,7 +88,7 @@ impl Memory {
     }
 
     /// What is taken of each budget, and its size, by name.
-    pub fn figures(&self) -> [(&'static str, u64, u64); 5] {
+    pub fn figures(&self) -> [(&'static str, u64, u64); 6] {
         let figure = |name, budget: &Budget| {
             let total = budget.total();
             (name, total - budget.available().min(total), total)
@@ -91,6 +99,7 @@ impl Memory {
             figure("decoding", &self.decoded),
             figure("answers", &self.responses),
             figure("small_answers", &self.responses_small),
+            figure("group_members", &self.group_members),
         ]
     }
 

@@ -1,7 +1,9 @@
 //! The page of metrics: what it says is what happened.
 
 use super::broker::Broker;
-use super::client::{batch_of, create_topic, fetch, fetch_all, produce, produce_ok, with};
+use super::client::{
+    batch_of, create_topic, delete_topic, fetch, fetch_all, produce, produce_ok, with,
+};
 use super::group_client::commit_ok;
 use super::open_metrics::{ask, Scrape, PATIENCE};
 use super::{data_dir, launch};
@@ -295,6 +297,35 @@ fn given_many_scrapes_at_once_under_load_then_each_is_whole_and_counters_only_ri
     assert!(records > 0);
     let scrape = Scrape::of(&broker);
     assert_eq!(scrape.one(PRODUCED, &[]), f64::from(records));
+    broker.stop();
+}
+
+/// The reader takes no row twice.
+#[test]
+fn given_a_topic_that_comes_and_goes_while_scraped_then_its_rows_are_those_of_one() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).with_admin().start();
+    let addr = broker.addr();
+    let changes = std::thread::spawn(move || {
+        with(addr, move |connection| async move {
+            for _ in 0..40 {
+                let created = create_topic(&connection, "t", 6, &[]).await;
+                assert_eq!(created.error_code, 0);
+                for partition in 0..6 {
+                    produce_ok(&connection, "t", partition, batch(10)).await;
+                }
+                delete_topic(&connection, "t").await;
+            }
+        });
+    });
+    let mut most: f64 = 0.0;
+    while !changes.is_finished() {
+        let scrape = Scrape::of(&broker);
+        let name = "highwater_topic_produced_records_total";
+        most = most.max(scrape.sum(name, &[("topic", "t")]));
+    }
+    assert!(most > 0.0 && most <= 60.0, "{most}");
+    changes.join().expect("each change is made");
     broker.stop();
 }
 

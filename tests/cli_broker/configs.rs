@@ -71,6 +71,17 @@ fn a_brokers_settings_are_shown() {
     assert_eq!(document[0]["value"], "7");
     assert_eq!(document[0]["source"], "STATIC_BROKER_CONFIG");
     assert_eq!(document[0]["default"], "1");
+    let overridden = bench.json(&["config", "get", "broker", "1", "--overridden", "--json"]);
+    let of_name = |it: &&serde_json::Value| it["name"] == "num.partitions";
+    assert!(
+        overridden.as_array().unwrap().iter().any(|it| of_name(&it)),
+        "{overridden}"
+    );
+    let is_default = |it: &serde_json::Value| it["source"] == "DEFAULT_CONFIG";
+    assert!(
+        !overridden.as_array().unwrap().iter().any(is_default),
+        "{overridden}"
+    );
 }
 
 #[test]

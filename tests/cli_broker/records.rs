@@ -296,6 +296,17 @@ fn deleted_records_are_passed_over_and_told() {
 }
 
 #[test]
+fn what_was_read_before_the_input_failed_is_produced_and_told() {
+    let bench = Bench::start();
+    let mut lines = "short\n".repeat(1000);
+    lines.push_str(&"x".repeat((100 << 20) + 1));
+    let ran = bench.feed(&["produce", "t"], &lines);
+    assert!(ran.err.starts_with("produced 1000 records "), "{}", ran.err);
+    ran.fails_with("cannot read standard input: a line is longer than 104857600 bytes");
+    assert_eq!(bench.out(&["consume", "t", "-q"]), "short\n".repeat(1000));
+}
+
+#[test]
 fn options_that_contradict_each_other_are_usage_errors() {
     let nobody = "127.0.0.1:1".parse().unwrap();
     for arguments in [

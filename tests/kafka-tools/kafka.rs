@@ -82,6 +82,11 @@ pub fn dump_log(files: &[PathBuf]) -> String {
     )
 }
 
+/// Kafka's dump tool over files of `__consumer_offsets`, each record as what it means.
+pub fn dump_offsets(files: &[PathBuf]) -> String {
+    run(DUMP_LOG, &["--offsets-decoder", "--files", &list(files)])
+}
+
 /// The check that Kafka does with an index before it uses it.
 pub fn check_indexes(files: &[PathBuf]) -> String {
     run(DUMP_LOG, &["--index-sanity-check", "--files", &list(files)])

@@ -106,8 +106,8 @@ pub(super) fn nofile(limit: io::Result<ProcessLimit>) -> Check {
     let found =
         format!("RLIMIT_NOFILE: {hard} open files (the broker raises its limit to the hard one)");
     let check = Check::new("nofile", found, limit_json(limit));
-    let advice = "a connection takes one file and a partition several: set LimitNOFILE=1048576 in the systemd unit, `ulimit -Hn`, \
-                  or docker's --ulimit nofile=1048576";
+    let advice = "a connection takes one file and a partition several: set LimitNOFILE=524288 in the systemd unit, `ulimit -Hn`, \
+                  or docker's --ulimit nofile=524288";
     match limit.hard {
         Some(hard) if hard < NOFILE_MIN => check.fail(advice),
         Some(hard) if hard < NOFILE_WANTED => check.warn(advice),
@@ -203,6 +203,11 @@ pub(super) fn file_system(asked: &Path, dir: &Path, mount: Option<&Mount>) -> Ch
             dir.display()
         ),
     };
+    if asked.exists() && !asked.is_dir() {
+        let found = format!("{} is not a directory", asked.display());
+        return Check::new("file_system", found, json!({}))
+            .fail("name a directory with --data-dir");
+    }
     let Some(mount) = mount else {
         let check = Check::new(
             "file_system",
@@ -394,6 +399,8 @@ mod tests {
             |mount: Mount| file_system(Path::new("/"), Path::new("/"), Some(&mount)).verdict;
         assert_eq!(verdict(mount("ext4", &["rw"])), Verdict::Ok);
         assert_eq!(verdict(mount("ext4", &["ro"])), Verdict::Fail);
+        let a_file = file_system(Path::new("Cargo.toml"), Path::new("."), None);
+        assert_eq!(a_file.verdict, Verdict::Fail);
         assert_eq!(verdict(mount("xfs", &["rw", "nobarrier"])), Verdict::Warn);
         for odd in ["tmpfs", "overlay", "btrfs", "nfs4"] {
             assert_eq!(verdict(mount(odd, &["rw"])), Verdict::Warn, "{odd}");

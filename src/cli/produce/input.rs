@@ -219,6 +219,8 @@ pub(super) struct Source {
     /// All of it is one line.
     is_whole: bool,
     at_end: bool,
+    /// What came after lines that were read, and is told by the next read.
+    failure: Option<io::Error>,
 }
 
 /// Lines without their ends.
@@ -235,6 +237,7 @@ impl Source {
             reader: BufReader::with_capacity(CHUNK_BYTES, reader),
             is_whole,
             at_end: false,
+            failure: None,
         }
     }
 
@@ -242,18 +245,19 @@ impl Source {
     pub fn read(&mut self) -> io::Result<Chunk> {
         let mut chunk = Chunk::default();
         let mut bytes = 0;
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         while !self.at_end && bytes < CHUNK_BYTES {
-            let mut line = Vec::new();
-            let mut limited = (&mut self.reader).take(LINE_BYTES_MAX + 1);
-            let read = match self.is_whole {
-                true => limited.read_to_end(&mut line)?,
-                false => limited.read_until(b'\n', &mut line)?,
+            let mut line = match self.read_line() {
+                Ok(line) => line,
+                Err(error) if chunk.lines.is_empty() => return Err(error),
+                Err(error) => {
+                    self.failure = Some(error);
+                    break;
+                }
             };
-            if line.len() as u64 > LINE_BYTES_MAX {
-                let sentence = format!("a line is longer than {LINE_BYTES_MAX} bytes");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, sentence));
-            }
-            bytes += read;
+            bytes += line.len();
             self.at_end = self.is_whole || line.last() != Some(&b'\n');
             let has_line = if self.is_whole {
                 true
@@ -272,6 +276,21 @@ impl Source {
         }
         chunk.is_last = self.at_end;
         Ok(chunk)
+    }
+
+    /// One line with its end, if it has one.
+    fn read_line(&mut self) -> io::Result<Vec<u8>> {
+        let mut line = Vec::new();
+        let mut limited = (&mut self.reader).take(LINE_BYTES_MAX + 1);
+        match self.is_whole {
+            true => limited.read_to_end(&mut line)?,
+            false => limited.read_until(b'\n', &mut line)?,
+        };
+        if line.len() as u64 > LINE_BYTES_MAX {
+            let sentence = format!("a line is longer than {LINE_BYTES_MAX} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, sentence));
+        }
+        Ok(line)
     }
 }
 

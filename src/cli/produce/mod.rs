@@ -201,6 +201,8 @@ struct Producing {
     dispatch: Dispatch,
     lines: u64,
     tally: Tally,
+    /// Why the input ended before its end.
+    unreadable: Option<CliError>,
     progress: Progress,
 }
 
@@ -241,6 +243,7 @@ impl Producing {
             partitioner,
             lines: 0,
             tally: Tally::default(),
+            unreadable: None,
             rt,
             args,
         })
@@ -273,10 +276,16 @@ impl Producing {
                 Event::Read(read) => {
                     let (source, chunk) =
                         read.map_err(|panicked| CliError::Found(panicked.to_string()))?;
-                    let chunk = chunk.map_err(|error| self.unreadable(error))?;
-                    let is_last = chunk.is_last;
-                    let is_enough = self.take(chunk);
-                    reading = (!is_last && !is_enough).then(|| self.read(source));
+                    reading = None;
+                    match chunk {
+                        Ok(chunk) => {
+                            let is_last = chunk.is_last;
+                            let is_enough = self.take(chunk);
+                            reading = (!is_last && !is_enough).then(|| self.read(source));
+                        }
+                        // What was read before is sent, and told.
+                        Err(error) => self.unreadable = Some(self.unreadable(error)),
+                    }
                 }
             }
             self.dispatch.flush();
@@ -369,9 +378,10 @@ impl Producing {
             let (bytes, topic) = (tally.bytes, &self.args.topic);
             eprintln!("produced {records} ({bytes} bytes) to {partitions} of {topic}");
         }
-        match tally.failures {
-            0 => Ok(()),
-            failures => Err(CliError::Found(format!(
+        match (self.unreadable, tally.failures) {
+            (Some(error), _) => Err(error),
+            (None, 0) => Ok(()),
+            (None, failures) => Err(CliError::Found(format!(
                 "{failures} of {} could not be produced",
                 count(failures + tally.records, "record", "records")
             ))),
@@ -407,7 +417,11 @@ impl Tally {
             Err(error) => {
                 // Those were counted when they were queued.
                 self.seen -= records;
-                return self.failed(records, error.to_string());
+                let advice = match error.code() {
+                    Some(ErrorCode::MessageTooLarge) if records > 1 => " (--batch-bytes)",
+                    _ => "",
+                };
+                return self.failed(records, format!("{error}{advice}"));
             }
         };
         self.records += records;

@@ -4,7 +4,9 @@ use super::statics::Replacement;
 use super::{Group, State};
 use crate::coordinator::offsets::PendingChange;
 use crate::coordinator::outbox::Turn;
+use crate::coordinator::records::OffsetsRecord;
 use crate::protocol::{ErrorCode, Str};
+use crate::runtime::local::Permit;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -18,13 +20,18 @@ pub(in crate::coordinator) enum AfterAppend {
     Assigned {
         generation: i32,
         assignments: BTreeMap<Str, Bytes>,
+        /// What they are charged until then.
+        memory: Permit,
     },
     /// A static member's new id.
     Replaced(Box<Replacement>),
     /// Offsets were committed, deleted, or have expired.
     Offsets(PendingChange),
-    /// The group is deleted, with its offsets.
+    /// The group is deleted, with what is left of its offsets.
     Deleted(Option<PendingChange>),
+    /// A part of the offsets of a group that is being deleted; the record that ends it
+    /// goes with the last part.
+    Deleting(PendingChange, OffsetsRecord),
 }
 
 /// What is left of a group.
@@ -54,7 +61,10 @@ impl Group {
             AfterAppend::Assigned {
                 generation,
                 assignments,
+                memory,
             } => {
+                // From here on they are at most what a record can hold.
+                drop(memory);
                 self.records_under_way = self.records_under_way.saturating_sub(1);
                 self.assigned(turn, generation, assignments, result);
             }
@@ -63,6 +73,13 @@ impl Group {
                 self.replaced(turn, *replacement, result);
             }
             AfterAppend::Offsets(change) => self.end_change(change, result),
+            AfterAppend::Deleting(change, tombstone) => {
+                self.end_change(change, result);
+                match result {
+                    Ok(()) => self.delete_next(turn, tombstone),
+                    Err(_) => self.state = State::Empty,
+                }
+            }
             AfterAppend::Deleted(change) => {
                 if let Some(change) = change {
                     self.end_change(change, result);

@@ -7,9 +7,19 @@ use crate::coordinator::outbox::Turn;
 use crate::coordinator::NAME_BYTES_MAX;
 use crate::protocol::messages::{JoinGroupRequest, JoinGroupResponse};
 use crate::protocol::{ErrorCode, Str};
+use crate::runtime::local::Permit;
 use crate::runtime::Mono;
 use std::time::Duration;
 use uuid::Uuid;
+
+/// A member id that was given out and has not joined yet.
+#[derive(Debug)]
+pub(super) struct Pending {
+    /// Until when it may.
+    pub deadline: Mono,
+    /// What it is charged.
+    _memory: Permit,
+}
 
 /// A join, while it is worked on.
 #[derive(Debug)]
@@ -22,8 +32,25 @@ pub(in crate::coordinator) struct Join {
 }
 
 impl Join {
-    fn terms(&self) -> Terms {
-        Terms::of(&self.request, self.api_version)
+    /// What its member takes in memory, bytes, about: with its metadata, or only named.
+    fn bytes(&self, with_metadata: bool) -> u64 {
+        let request = &self.request;
+        let protocols = request.protocols.iter().filter(|_| with_metadata);
+        let protocols = protocols.map(|it| PROTOCOL_BYTES + it.name.len() + it.metadata.len());
+        // An id is made of one of these names, and kept in several places.
+        let instance = self.instance().map_or(0, |instance| instance.len());
+        let names = self.caller.client_id.len() + request.member_id.len() + instance;
+        (MEMBER_BYTES + 3 * names + protocols.sum::<usize>()) as u64
+    }
+
+    /// Memory for that; COORDINATOR_NOT_AVAILABLE, upon which clients try again.
+    fn memory(&self, turn: &Turn, with_metadata: bool) -> Result<Permit, ErrorCode> {
+        let bytes = self.bytes(with_metadata);
+        let memory = turn.settings.members_memory.try_acquire(bytes);
+        memory.ok_or_else(|| {
+            tracing::debug!(bytes, "no memory for a member (request.memory.bytes)");
+            ErrorCode::CoordinatorNotAvailable
+        })
     }
 
     fn refuse(&self, turn: &mut Turn, error: ErrorCode) {
@@ -52,7 +79,10 @@ impl Group {
         tracing::trace!(
             group = %self.id, member = %id, reason = join.request.reason.as_deref(), "a join"
         );
-        let terms = join.terms();
+        let terms = match join.memory(turn, true) {
+            Ok(memory) => Terms::of(&join.request, join.api_version, memory),
+            Err(error) => return join.refuse(turn, error),
+        };
         if !self.fits(&join.request.protocol_type, &terms) {
             return join.refuse(turn, ErrorCode::InconsistentGroupProtocol);
         }
@@ -102,7 +132,13 @@ impl Group {
         } else if join.instance().is_none() && join.api_version >= MEMBER_ID_REQUIRED_FROM {
             let session_timeout = super::member::duration_ms(terms.session_timeout_ms);
             let deadline = turn.now.mono + session_timeout;
-            self.pending.insert(id.clone(), deadline);
+            drop(terms);
+            let _memory = match join.memory(turn, false) {
+                Ok(memory) => memory,
+                Err(error) => return join.refuse(turn, error),
+            };
+            let pending = Pending { deadline, _memory };
+            self.pending.insert(id.clone(), pending);
             self.look_again(turn, deadline);
             let response = join_error(ErrorCode::MemberIdRequired, &id);
             turn.answer(join.ticket, GroupResponse::Join(response));
@@ -190,7 +226,8 @@ impl Group {
 
     /// Forgets ids that were given out and never joined with.
     pub(super) fn expire_pending(&mut self, turn: &mut Turn) {
-        let is_due = |(id, at): (&Str, &Mono)| (*at <= turn.now.mono).then(|| id.clone());
+        let is_due =
+            |(id, it): (&Str, &Pending)| (it.deadline <= turn.now.mono).then(|| id.clone());
         let due: Vec<Str> = self.pending.iter().filter_map(is_due).collect();
         for id in &due {
             self.pending.remove(id);
@@ -207,5 +244,8 @@ const MEMBER_ID_REQUIRED_FROM: i16 = 4;
 /// How long a join of a new member waits at most: it can't be told from one whose client
 /// went away. Kafka's, and no setting of it.
 const NEW_MEMBER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// What a member takes besides its names and metadata, and a protocol besides its own, about.
+const MEMBER_BYTES: usize = 512;
+const PROTOCOL_BYTES: usize = 160;
 /// How many ids of a group may be given out and not joined with.
 const PENDING_MAX: usize = 10_000;

@@ -5,9 +5,11 @@ use crate::protocol::messages::{
     DescribedGroupMember, JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponseMember,
 };
 use crate::protocol::Str;
+use crate::runtime::local::Permit;
 use crate::runtime::Mono;
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// One member. Nothing in it shares the memory of a frame.
@@ -34,12 +36,14 @@ pub(super) struct Member {
 }
 
 /// What a member joins with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub session_timeout_ms: i32,
     pub rebalance_timeout_ms: i32,
     /// In the order of its preference, each name once.
     pub protocols: Vec<Protocol>,
+    /// What the member is charged; nothing for one of the log, until it joins again.
+    pub _memory: Option<Rc<Permit>>,
 }
 
 /// A protocol (for consumers: an assignor) that a member can follow.
@@ -108,7 +112,7 @@ impl Member {
 }
 
 impl Terms {
-    pub fn of(request: &JoinGroupRequest, api_version: i16) -> Terms {
+    pub fn of(request: &JoinGroupRequest, api_version: i16, memory: Permit) -> Terms {
         // Version 0 has no rebalance timeout of its own.
         let rebalance_timeout_ms = match api_version {
             0 => request.session_timeout_ms,
@@ -121,6 +125,7 @@ impl Terms {
             session_timeout_ms: request.session_timeout_ms,
             rebalance_timeout_ms,
             protocols: protocols.map(Protocol::of).collect(),
+            _memory: Some(Rc::new(memory)),
         }
     }
 }

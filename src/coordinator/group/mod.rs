@@ -12,7 +12,9 @@
 //! decisions of our own: a group is in the log from its first generation or offset on, not from its first
 //! join; a join or sync that another of the same member overtakes is answered with
 //! REBALANCE_IN_PROGRESS, not left behind; ties between protocols go by the leader's
-//! preference; names longer than a record can hold are refused.
+//! preference; names longer than a record can hold are refused; what members and their
+//! metadata take is charged to a budget, and a join for which there is none is answered with
+//! COORDINATOR_NOT_AVAILABLE; a group with many offsets is deleted with several appends.
 //!
 //! What it is not: it finds no group, keeps no clock, and appends nothing itself.
 
@@ -34,6 +36,7 @@ mod timers;
 pub(super) use appended::{AfterAppend, Left};
 pub(super) use describe::described_dead;
 pub(super) use join::Join;
+use join::Pending;
 pub(super) use leave::nobody_left;
 pub(super) use offsets::fetched;
 #[cfg(test)]
@@ -67,9 +70,8 @@ pub(super) struct Group {
     members: BTreeMap<Str, Member>,
     /// The member of each instance id (KIP-345).
     instances: BTreeMap<Str, Str>,
-    /// Member ids that were given out and have not joined yet (KIP-394), and until when
-    /// they may.
-    pending: BTreeMap<Str, Mono>,
+    /// Member ids that were given out and have not joined yet (KIP-394).
+    pending: BTreeMap<Str, Pending>,
     /// How many members know each protocol.
     knowing: BTreeMap<Str, usize>,
     /// How many members wait for the answer to a join.

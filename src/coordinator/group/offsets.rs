@@ -100,37 +100,47 @@ impl Group {
         Ok(())
     }
 
-    /// Topics are gone, and with them what was committed for them.
+    /// Topics are gone, and with them what was committed for them; also while the group is
+    /// being deleted, since that may fail.
     pub fn topics_deleted(&mut self, turn: &mut Turn, names: &[&str]) {
-        if self.state == State::Dead {
-            // All of its offsets are on their way out.
-            return;
-        }
         for prepared in self.offsets.topics_deleted(&self.id, names) {
             let after = AfterAppend::Offsets(prepared.change);
             turn.append(&self.id, prepared.records, after);
         }
     }
 
-    /// DeleteGroups: the group and its offsets go with one append. Until it has ended the
-    /// group is dead; if it fails, it is as it was.
+    /// DeleteGroups: the group and its offsets go with one append, or, if these are more
+    /// than one batch should hold, with several, one after the other. Until the last has
+    /// ended the group is dead; if one fails, what is left of it is as it was.
     pub fn delete(&mut self, turn: &mut Turn, ticket: Ticket) -> Result<(), ErrorCode> {
         match self.state {
             State::Empty => {}
             State::Dead => return Err(ErrorCode::GroupIdNotFound),
             _ => return Err(ErrorCode::NonEmptyGroup),
         }
-        let offsets = self.offsets.delete_all(&self.id);
+        let tombstone = self.tombstone()?;
+        let before = turn.appends();
+        self.delete_next(turn, tombstone);
+        let response = GroupResponse::GroupDeleted(ErrorCode::None);
+        turn.answer_after_appends(before, ticket, response);
+        Ok(())
+    }
+
+    /// Has the next part of the offsets deleted, and with the last of them the group.
+    pub(super) fn delete_next(&mut self, turn: &mut Turn, tombstone: OffsetsRecord) {
+        let (offsets, is_all) = self.offsets.delete_some(&self.id);
         let (change, mut records) = match offsets {
             Some(prepared) => (Some(prepared.change), prepared.records),
             None => (None, Vec::new()),
         };
-        records.push(self.tombstone()?);
-        let before = turn.appends();
-        self.die(turn, records, AfterAppend::Deleted(change));
-        let response = GroupResponse::GroupDeleted(ErrorCode::None);
-        turn.answer_after_appends(before, ticket, response);
-        Ok(())
+        let after = match change {
+            Some(change) if !is_all => AfterAppend::Deleting(change, tombstone),
+            change => {
+                records.push(tombstone);
+                AfterAppend::Deleted(change)
+            }
+        };
+        self.die(turn, records, after);
     }
 
     /// Offsets that have expired go, and with the last of them an empty group.

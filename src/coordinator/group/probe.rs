@@ -98,7 +98,7 @@ impl Group {
         };
         let all = members().map(|member| member.deadline).chain(join);
         let all = all
-            .chain(self.pending.values().copied())
+            .chain(self.pending.values().map(|it| it.deadline))
             .chain(self.sync_deadline);
         if let Some(first) = all.min() {
             let queued = self.queued.expect("it is looked at again");

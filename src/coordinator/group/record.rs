@@ -113,6 +113,7 @@ fn loaded(recorded: &MemberMetadata, protocol: Option<&Str>) -> Member {
             name: protocol.cloned().unwrap_or_default(),
             metadata: Bytes::copy_from_slice(&recorded.subscription),
         }],
+        _memory: None,
     };
     let instance = recorded.group_instance_id.as_ref().map(Str::detached);
     Member {

@@ -5,6 +5,7 @@ use crate::coordinator::call::{GroupResponse, Ticket};
 use crate::coordinator::outbox::Turn;
 use crate::protocol::messages::{SyncGroupRequest, SyncGroupResponse};
 use crate::protocol::{ErrorCode, Str};
+use crate::runtime::local::Permit;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -22,6 +23,11 @@ impl Group {
         match self.state {
             State::Preparing(_) => return Err(ErrorCode::RebalanceInProgress),
             State::Completing => {
+                // What the leader sent first is what counts.
+                let is_assignment = self.is_leader(id) && !self.is_assigning;
+                let bytes = if is_assignment { bytes_of(request) } else { 0 };
+                let memory = turn.settings.members_memory.try_acquire(bytes);
+                let memory = memory.ok_or(ErrorCode::CoordinatorNotAvailable)?;
                 // One that is overtaken by another of the same member.
                 self.answer_sync_error(turn, id, ErrorCode::RebalanceInProgress);
                 self.update(id, |member| {
@@ -29,9 +35,8 @@ impl Group {
                     member.owes_sync = false;
                 });
                 self.stop_waiting_for_syncs();
-                // What the leader sent first is what counts.
-                if self.is_leader(id) && !self.is_assigning {
-                    self.assign(turn, request);
+                if is_assignment {
+                    self.assign(turn, request, memory);
                 }
             }
             State::Stable => {
@@ -71,7 +76,7 @@ impl Group {
     }
 
     /// Has the leader's assignments appended. A member that got none has an empty one.
-    fn assign(&mut self, turn: &mut Turn, request: &SyncGroupRequest) {
+    fn assign(&mut self, turn: &mut Turn, request: &SyncGroupRequest, memory: Permit) {
         let assignments = request.assignments.iter();
         let known = assignments.filter_map(|given| {
             let (id, _) = self.members.get_key_value(&given.member_id)?;
@@ -82,6 +87,7 @@ impl Group {
         let after = AfterAppend::Assigned {
             generation: self.generation,
             assignments: assignments.clone(),
+            memory,
         };
         self.append_metadata(turn, &assignments, after);
     }
@@ -163,5 +169,14 @@ impl Group {
     }
 }
 
+/// What the assignments take while they are appended, about: they, and their record.
+fn bytes_of(request: &SyncGroupRequest) -> u64 {
+    let assignments = request.assignments.iter();
+    let bytes = assignments.map(|it| ASSIGNMENT_BYTES + it.member_id.len() + it.assignment.len());
+    2 * bytes.sum::<usize>() as u64
+}
+
+/// What an assignment takes besides its bytes, about.
+const ASSIGNMENT_BYTES: usize = 100;
 /// The first version that has to name the protocol and its type.
 const NAMED_FROM: i16 = 5;

@@ -65,7 +65,7 @@ impl Group {
             _ => None,
         };
         let members = self.members.values().map(|member| member.deadline);
-        let pending = self.pending.values().copied();
+        let pending = self.pending.values().map(|pending| pending.deadline);
         let all = members.chain(pending).chain(join).chain(self.sync_deadline);
         if let Some(at) = all.min() {
             self.look_again(turn, at);

@@ -115,23 +115,29 @@ impl GroupOffsets {
         (answers, self.remove_all(group, removed))
     }
 
-    /// Forgets every offset, because the group is deleted. All or nothing, so one batch,
-    /// however many there are.
-    pub fn delete_all(&mut self, group: &Str) -> Option<Prepared> {
+    /// Forgets offsets, because the group is deleted, and says whether these are all: as
+    /// many as one batch should hold.
+    pub fn delete_some(&mut self, group: &Str) -> (Option<Prepared>, bool) {
         let transactions = self.transactions.values();
         let pending = transactions.flat_map(|offsets| offsets.topics());
         let all = self.committed.topics().chain(self.in_flight.topics());
         let topics: BTreeSet<String> = all.chain(pending).map(str::to_owned).collect();
-        let removed = self.all_of(topics.iter().map(String::as_str));
-        self.remove_all(group, removed)
+        let mut removed = self.all_of(topics.iter().map(String::as_str));
+        let some = one_batch(group, &removed);
+        let is_all = some == removed.len();
+        removed.truncate(some);
+        (self.remove_all(group, removed), is_all)
     }
 
     /// Forgets the offsets of topics that are gone, some at a time.
     pub fn topics_deleted(&mut self, group: &Str, names: &[&str]) -> Vec<Prepared> {
-        let removed = self.all_of(names.iter().copied());
-        let some = removed.chunks(TOMBSTONES_MAX);
-        some.filter_map(|some| self.remove_all(group, some.to_vec()))
-            .collect()
+        let mut removed = self.all_of(names.iter().copied());
+        let mut prepared = Vec::new();
+        while !removed.is_empty() {
+            let rest = removed.split_off(one_batch(group, &removed));
+            prepared.extend(self.remove_all(group, std::mem::replace(&mut removed, rest)));
+        }
+        prepared
     }
 
     /// The records are durable: the change holds.
@@ -228,6 +234,22 @@ impl GroupOffsets {
     }
 }
 
+/// How many of these tombstones one batch should hold: at least one, if there is one.
+fn one_batch(group: &Str, removed: &[(Rc<str>, i32)]) -> usize {
+    let mut bytes = 0;
+    let fits = removed.iter().take_while(|(topic, _)| {
+        let fits = bytes < BATCH_BYTES_MAX;
+        bytes += tombstone_bytes(group, topic);
+        fits
+    });
+    fits.count()
+}
+
+/// What a tombstone takes in a batch, about.
+pub(super) fn tombstone_bytes(group: &str, topic: &str) -> usize {
+    group.len() + topic.len() + TOMBSTONE_BYTES
+}
+
 fn prepare(
     group: &Str,
     topic: &Str,
@@ -271,6 +293,7 @@ fn is_too_long(metadata: &str, units_max: usize) -> bool {
 
 /// The longest string that the records' format can hold.
 const RECORD_STRING_BYTES_MAX: usize = i16::MAX as usize;
-/// Tombstones of one batch where it may be several: about 200 KiB with names of usual length,
-/// well below `max.message.bytes`.
-pub(super) const TOMBSTONES_MAX: usize = 2_000;
+/// How many bytes of tombstones one batch should hold, about: fewer than any batch may have.
+pub(super) const BATCH_BYTES_MAX: usize = 512 * 1024;
+/// What a tombstone takes besides its names, about.
+const TOMBSTONE_BYTES: usize = 32;

@@ -1,5 +1,6 @@
 //! When committed offsets expire (KIP-211).
 
+use super::changes::{tombstone_bytes, BATCH_BYTES_MAX};
 use super::{CommittedOffset, GroupOffsets, Prepared};
 use crate::protocol::Str;
 
@@ -46,13 +47,13 @@ impl GroupOffsets {
                 let is_expired =
                     committed.is_some_and(|it| it.is_expired(now_ms, retention_ms, from));
                 if is_expired
-                    && bytes < EXPIRED_BYTES_MAX
+                    && bytes < BATCH_BYTES_MAX
                     && !is_subscribed
                     && !self.is_in_flight(topic, partition)
                     && !self.is_unstable(topic, partition)
                 {
                     removed.push((self.name_of(topic), partition));
-                    bytes += group.len() + topic.len() + TOMBSTONE_BYTES;
+                    bytes += tombstone_bytes(group, topic);
                 } else {
                     is_all = false;
                 }
@@ -78,8 +79,3 @@ impl CommittedOffset {
         }
     }
 }
-
-/// How many bytes of tombstones one look gives, about: less than any batch may have.
-const EXPIRED_BYTES_MAX: usize = 512 * 1024;
-/// What a tombstone takes besides its names, about.
-const TOMBSTONE_BYTES: usize = 32;

@@ -200,7 +200,7 @@ fn a_deletion_takes_what_is_there_and_not_what_is_subscribed() {
     for gone in offsets.topics_deleted(&GROUP, &["u", "t"]) {
         offsets.done(gone.change);
     }
-    assert!(offsets.is_empty() && offsets.delete_all(&GROUP).is_none());
+    assert!(offsets.is_empty() && offsets.delete_some(&GROUP).0.is_none());
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn offsets_expire_as_kip_211_says() {
 
 #[test]
 fn many_tombstones_are_several_batches_and_many_expire_bit_by_bit() {
-    const COUNT: i32 = 5_000;
+    const COUNT: i32 = 30_000;
     let mut offsets = GroupOffsets::default();
     for partition in 0..COUNT {
         let value = OffsetCommitValue::default();
@@ -328,14 +328,14 @@ fn many_tombstones_are_several_batches_and_many_expire_bit_by_bit() {
         offsets.done(prepared.change);
         assert_eq!(expired.is_all, offsets.is_empty());
     }
-    assert_eq!(sizes, [2_000, 2_000, 1_000]);
+    assert_eq!((sizes.len(), sizes.iter().sum()), (2, COUNT as usize));
     for partition in 0..COUNT {
         let value = OffsetCommitValue::default();
         offsets.replay(i64::from(partition), None, "t", partition, Some(&value));
     }
     let gone = offsets.topics_deleted(&GROUP, &["t"]);
-    let sizes: Vec<usize> = gone.iter().map(|it| it.records.len()).collect();
-    assert_eq!(sizes, [2_000, 2_000, 1_000]);
+    let those: Vec<usize> = gone.iter().map(|it| it.records.len()).collect();
+    assert_eq!(those, sizes);
     for prepared in gone {
         offsets.done(prepared.change);
     }
@@ -445,7 +445,7 @@ proptest! {
                     let subscribed = |topic: &str| topic == name(subscribed);
                     live.expire(&GROUP, now, 20, RetentionFrom::Commit, &subscribed).prepared
                 }
-                Step::DeleteAll => live.delete_all(&GROUP),
+                Step::DeleteAll => live.delete_some(&GROUP).0,
                 // Transactions are served nowhere yet: what they write lands at once.
                 Step::Transact { producer, topic, partition, offset } if in_flight.is_empty() => {
                     let value = OffsetCommitValue { offset, ..Default::default() };

@@ -4,6 +4,8 @@ use super::harness::*;
 use crate::coordinator::*;
 use crate::protocol::messages::*;
 use crate::protocol::ErrorCode;
+use crate::runtime::local::Budget;
+use bytes::Bytes;
 use std::time::Duration;
 
 #[test]
@@ -106,6 +108,13 @@ fn joins_that_break_a_rule_are_refused() {
                 ..joining("")
             },
             ErrorCode::InconsistentGroupProtocol,
+        ),
+        (
+            JoinGroupRequest {
+                protocols: protocols(&["p"; 1_001]),
+                ..joining("")
+            },
+            ErrorCode::InvalidRequest,
         ),
         (
             JoinGroupRequest {
@@ -388,4 +397,41 @@ fn a_join_that_is_overtaken_by_another_of_its_member_is_told_so() {
     assert_eq!(code(told), ErrorCode::RebalanceInProgress);
     bench.join_as(&members[1]);
     assert_eq!(bench.joined(second).generation_id, 2);
+}
+
+#[test]
+fn members_hold_no_more_memory_than_they_may() {
+    let memory = Budget::new(100_000);
+    let mut bench = Bench::with(GroupSettings {
+        members_memory: memory.clone(),
+        initial_rebalance_delay: DELAY,
+        ..Default::default()
+    });
+    let large = |bytes| JoinGroupRequest {
+        protocols: vec![JoinGroupRequestProtocol {
+            name: "range".into(),
+            metadata: Bytes::from(vec![0; bytes]),
+        }],
+        ..joining("")
+    };
+    let first = bench.call(3, GroupRequest::Join(large(60_000)));
+    let refused = bench.call(3, GroupRequest::Join(large(60_000)));
+    let refused = bench.joined(refused).error_code;
+    assert_eq!(code(refused), ErrorCode::CoordinatorNotAvailable);
+    // An id that is given out is charged, without metadata that is not kept.
+    let before = memory.available();
+    let named = bench.join(large(30_000));
+    let named = bench.joined(named).error_code;
+    assert_eq!(code(named), ErrorCode::MemberIdRequired);
+    assert!((1..5_000).contains(&(before - memory.available())));
+    bench.pass_until_answered(first);
+    let member = bench.joined(first).member_id;
+    // Nor have assignments, while they are appended.
+    let sync = bench.sync(&member, 1, &[(&member, &"x".repeat(40_000))]);
+    let refused = bench.synced(sync).error_code;
+    assert_eq!(code(refused), ErrorCode::CoordinatorNotAvailable);
+    bench.sync_all(&[member], 1);
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(bench.state(), "Empty");
+    assert_eq!(memory.available(), memory.total());
 }

@@ -275,8 +275,8 @@ fn a_simple_groups_offsets_expire_by_their_commits() {
     assert_eq!(bench.coordinator.groups().count(), 0);
 }
 
-#[test]
-fn more_offsets_than_a_batch_can_hold_expire_bit_by_bit() {
+/// A group with more offsets than a batch can hold.
+fn with_many_offsets() -> Bench {
     let mut bench = Bench::new();
     let partitions = (0..30_000).map(|partition_index| OffsetCommitRequestPartition {
         partition_index,
@@ -287,6 +287,43 @@ fn more_offsets_than_a_batch_can_hold_expire_bit_by_bit() {
     request.topics[0].partitions = partitions.collect();
     let commit = bench.call(9, GroupRequest::CommitOffsets(request));
     assert_eq!(bench.committed(commit), ErrorCode::None);
+    bench
+}
+
+#[test]
+fn a_group_with_more_offsets_than_a_batch_can_hold_is_deleted_bit_by_bit() {
+    let mut bench = with_many_offsets();
+    bench.holds = true;
+    let deletion = bench.delete();
+    bench.land();
+    assert!(bench.waits(deletion), "more is to be deleted");
+    let commit = bench.commit("", -1, 1);
+    let refused = bench.committed(commit);
+    assert_eq!(refused, ErrorCode::CoordinatorNotAvailable);
+    bench.fails = Some(ErrorCode::NotCoordinator);
+    bench.land();
+    assert_eq!(bench.deleted(deletion), ErrorCode::NotCoordinator);
+    assert!(bench.held.is_empty());
+    assert_eq!(bench.state(), "Empty");
+    bench.fails = None;
+    let deletion = bench.delete();
+    let mut appends = 0;
+    while let Some(append) = bench.held.front() {
+        let bytes: usize = append.records.iter().map(|it| it.key.len()).sum();
+        assert!(bytes < 1_000_000, "{bytes} bytes at once");
+        assert!(bench.waits(deletion));
+        bench.land();
+        appends += 1;
+    }
+    assert!(appends > 1);
+    assert_eq!(bench.deleted(deletion), ErrorCode::None);
+    assert_eq!(bench.coordinator.groups().count(), 0);
+    assert_eq!(bench.restarted().coordinator.groups().count(), 0);
+}
+
+#[test]
+fn more_offsets_than_a_batch_can_hold_expire_bit_by_bit() {
+    let mut bench = with_many_offsets();
     let before = bench.log.len();
     bench.now.wall_ms += bench.settings.offsets_retention_ms;
     bench.pass(Duration::from_secs(600));
@@ -319,6 +356,24 @@ fn a_deleted_topics_offsets_go() {
     bench.topics_deleted(&["other"]);
     assert_eq!(bench.offset(), 1);
     bench.topics_deleted(&["other", TOPIC]);
+    assert_eq!(bench.offset(), -1);
+    assert_eq!(bench.restarted().offset(), -1);
+}
+
+#[test]
+fn a_topic_that_is_deleted_while_its_group_is_takes_its_offsets_even_if_that_fails() {
+    let mut bench = Bench::new();
+    let commit = bench.commit("", -1, 1);
+    bench.committed(commit);
+    bench.holds = true;
+    let deletion = bench.delete();
+    bench.topics_deleted(&[TOPIC]);
+    bench.fails = Some(ErrorCode::CoordinatorNotAvailable);
+    bench.land();
+    assert_eq!(bench.deleted(deletion), ErrorCode::CoordinatorNotAvailable);
+    assert_eq!(bench.offset(), 1);
+    bench.fails = None;
+    bench.land();
     assert_eq!(bench.offset(), -1);
     assert_eq!(bench.restarted().offset(), -1);
 }

@@ -3,8 +3,9 @@
 //! One gathering at a time; a scrape that came before it began takes its result too. So of any number of scrapes at
 //! once two gatherings serve all.
 
-use super::page::Topics;
+use super::page::{long_parts, Topics};
 use super::Admin;
+use crate::metadata::Image;
 use crate::observe::{Stalls, Total};
 use crate::runtime::local::{oneshot, Budget};
 use crate::runtime::native::{process_figures, ProcessFigures};
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// What is kept between scrapes.
 pub(super) struct Gatherer {
@@ -74,19 +76,27 @@ impl Admin {
     }
 
     async fn rendered(&self) -> Result<Bytes, String> {
-        let page = self.page(&self.gather().await?);
+        let config = &self.0.config;
+        let order = MetricsOrder {
+            partitions_max: config.metrics_partitions_max,
+            offsets_max: config.metrics_group_offsets_max,
+        };
+        let mut gathered = self.gather(order).await?;
+        let image = self.0.control.image();
+        without_deleted(&mut gathered.shards, &image);
+        let mut page = self.page(&gathered);
         // Thousands of lines of text: not on an executor.
-        let text = self.0.rt.spawn_blocking(move || page.render()).await;
+        let render = move || {
+            long_parts(&mut page, &gathered, order);
+            page.render()
+        };
+        let text = self.0.rt.spawn_blocking(render).await;
         text.map(Bytes::from).map_err(|panic| panic.to_string())
     }
 
-    async fn gather(&self) -> Result<Gathered, String> {
+    async fn gather(&self, order: MetricsOrder) -> Result<Gathered, String> {
         let inner = &*self.0;
         let began = inner.rt.now();
-        let order = MetricsOrder {
-            partitions_max: inner.config.metrics_partitions_max,
-            offsets_max: inner.config.metrics_group_offsets_max,
-        };
         let asked = async {
             let mut shards = inner.control.metrics(order).await?;
             let offsets = first_offsets(&mut shards, order.offsets_max);
@@ -113,6 +123,16 @@ impl Admin {
             stalls,
             took: inner.rt.now().since(began),
         })
+    }
+}
+
+/// Shards delete a topic one after the other. What is left of it would be a counter that falls, and beside a new topic of its
+/// name one that is there twice.
+fn without_deleted(shards: &mut [ShardMetrics], image: &Image) {
+    let is_there = |id: &Uuid| image.topic_by_id(id).is_some();
+    for shard in shards {
+        shard.topics.retain(|topic| is_there(&topic.id));
+        shard.partitions.retain(|it| is_there(&it.key.topic_id));
     }
 }
 

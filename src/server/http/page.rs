@@ -5,7 +5,7 @@ use super::Admin;
 use crate::observe::family::*;
 use crate::observe::{CountersSnapshot, Family, LatenciesSnapshot, Page, TrafficSnapshot};
 use crate::protocol::ApiKey;
-use crate::shard::{PartitionFigures, PartitionStates, TopicFigures};
+use crate::shard::{MetricsOrder, PartitionFigures, PartitionStates, TopicFigures};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
@@ -13,6 +13,7 @@ use uuid::Uuid;
 const OTHER: &str = "(other)";
 
 impl Admin {
+    /// The page without [`long_parts`].
     pub(super) fn page(&self, gathered: &Gathered) -> Page {
         let inner = &*self.0;
         let mut page = Page::default();
@@ -24,18 +25,10 @@ impl Admin {
         process(&mut page, gathered);
         shards(&mut page, gathered);
         let mut sum = inner.control.counters().snapshot();
-        let mut latencies: Option<LatenciesSnapshot> = None;
         for shard in &gathered.shards {
             sum.merge(&shard.counters);
-            match &mut latencies {
-                Some(all) => all.merge(&shard.latencies),
-                None => latencies = Some(shard.latencies.clone()),
-            }
         }
         counters(&mut page, &sum);
-        if let Some(latencies) = latencies {
-            times(&mut page, &latencies);
-        }
         let topics_all = inner.control.image().topics().count();
         page.gauge(&TOPICS, &[], gauge(topics_all as u64));
         let mut kept = inner.gatherer.topics.borrow_mut();
@@ -45,10 +38,25 @@ impl Admin {
             &mut kept,
             inner.config.metrics_topics_max,
         );
-        partitions(&mut page, gathered, inner.config.metrics_partitions_max);
-        groups(&mut page, gathered);
         page
     }
+}
+
+/// What there may be a hundred thousand rows of, and the histograms of every shard. Blocks for as long as that takes: not for
+/// an executor's thread.
+pub(super) fn long_parts(page: &mut Page, gathered: &Gathered, order: MetricsOrder) {
+    let mut latencies: Option<LatenciesSnapshot> = None;
+    for shard in &gathered.shards {
+        match &mut latencies {
+            Some(all) => all.merge(&shard.latencies),
+            None => latencies = Some(shard.latencies.clone()),
+        }
+    }
+    if let Some(latencies) = latencies {
+        times(page, &latencies);
+    }
+    partitions(page, gathered, order.partitions_max);
+    groups(page, gathered);
 }
 
 fn process(page: &mut Page, gathered: &Gathered) {

@@ -93,7 +93,7 @@ fn given_members_that_wait_for_others_when_it_stops_then_it_does_not_wait_for_th
             let mut joins = Vec::new();
             for group in 0..GROUPS {
                 let connection = connect(&clients, running.addr).await.expect("it serves");
-                let join = start_join(&connection, group).await;
+                let join = start_join(&connection, group, 0).await;
                 joins.push((connection, join));
             }
             // One whose peer goes.
@@ -111,6 +111,33 @@ fn given_members_that_wait_for_others_when_it_stops_then_it_does_not_wait_for_th
                 let answer = join.await.expect("it is answered");
                 assert_eq!(answer.error_code, ErrorCode::NotCoordinator.code());
             }
+        });
+    }
+}
+
+#[test]
+fn given_members_with_more_metadata_than_frames_may_hold_then_they_come_together() {
+    // One shard's small frames may hold 128 KiB.
+    const MEMBERS: usize = 8;
+    const METADATA_BYTES: usize = 20_000;
+    for seed in 0..8 {
+        let story = Story::new(seed);
+        let running = story.boot().expect("no power cut is ordered");
+        let (clients, rt) = (story.client.rt(), story.broker.rt());
+        story.world.block_on(&rt, async {
+            let mut joins = Vec::new();
+            for _ in 0..MEMBERS {
+                let connection = connect(&clients, running.addr).await.expect("it serves");
+                let join = start_join(&connection, 0, METADATA_BYTES).await;
+                joins.push((connection, join));
+            }
+            let mut listed = 0;
+            for (_connection, join) in joins {
+                let answer = join.await.expect("it is answered");
+                assert_eq!((answer.error_code, answer.generation_id), (0, 1));
+                listed += answer.members.len();
+            }
+            assert_eq!(listed, MEMBERS, "the leader is told of all");
         });
     }
 }
@@ -308,6 +335,7 @@ async fn fetch(
 async fn start_join(
     connection: &BrokerConnection,
     group: usize,
+    metadata_bytes: usize,
 ) -> impl std::future::Future<Output = Result<JoinGroupResponse, ClientError>> + 'static {
     let request = JoinGroupRequest {
         group_id: name(group),
@@ -316,7 +344,7 @@ async fn start_join(
         protocol_type: "consumer".into(),
         protocols: vec![JoinGroupRequestProtocol {
             name: "range".into(),
-            ..Default::default()
+            metadata: vec![0; metadata_bytes].into(),
         }],
         ..Default::default()
     };

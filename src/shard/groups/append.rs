@@ -6,7 +6,7 @@
 //! answer was lost. Later ones of the group follow it in the log, so it never replaces
 //! what came after it.
 //!
-//! Bounded by those who wait: each call appends at most once before it is answered.
+//! Bounded by those who wait: a call has one append at a time before it is answered.
 
 use super::{Held, Shard};
 use crate::coordinator::{Append, AppendId, OffsetsRecord};

@@ -22,8 +22,7 @@ use super::messages::{GroupOrder, PartitionKey, Reply, Request};
 use super::metrics::first_by;
 use super::{CommittedFigures, GroupFigures, Shard};
 use crate::coordinator::{
-    Committed, Coordinator, Effects, GroupCall, GroupOverview, GroupResponse, GroupSettings, Now,
-    Ticket,
+    Coordinator, Effects, GroupCall, GroupOverview, GroupResponse, GroupSettings, Now, Ticket,
 };
 use crate::partition::{Partition, PartitionState};
 use crate::protocol::{ErrorCode, Str};
@@ -172,14 +171,12 @@ impl Shard {
                 for group in coordinator.groups() {
                     *figures.states.entry(group.state).or_default() += 1;
                 }
-                let all: Vec<Committed<'_>> = coordinator.committed().collect();
-                figures.offsets_all += all.len();
-                let first = first_by(all, offsets_max, |a, b| {
-                    (a.group, a.topic, a.partition).cmp(&(b.group, b.topic, b.partition))
-                });
+                figures.offsets_all += coordinator.committed().count();
+                // A coordinator has them in this order.
+                let first = coordinator.committed().take(offsets_max);
                 figures
                     .offsets
-                    .extend(first.iter().map(|committed| CommittedFigures {
+                    .extend(first.map(|committed| CommittedFigures {
                         group: committed.group.clone(),
                         topic: Str::from(committed.topic.to_owned()),
                         partition: committed.partition,
@@ -371,6 +368,7 @@ impl Shard {
             offsets_retention_check_interval: std::time::Duration::from_millis(
                 config.offsets_retention_check_interval_ms,
             ),
+            members_memory: self.memory().group_members().clone(),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! and what a log that Kafka wrote says.
 
 use super::*;
+use crate::config::BrokerConfig;
 use crate::coordinator::records::OffsetCommitValue;
 use crate::coordinator::{Caller, GroupRequest, OffsetsRecord};
 use crate::metadata::{Change, Delta, PartitionImage, TopicImage, OFFSETS_TOPIC_NAME};
@@ -23,7 +24,11 @@ const COORDINATORS: i32 = 4;
 
 /// Two shards with the topic `orders` and `__consumer_offsets`.
 async fn start(node: &crate::runtime::sim::SimNode) -> Vec<Shard> {
-    let shards = fetch_tests::start(node, 8 << 20).await;
+    start_with(node, BrokerConfig::default()).await
+}
+
+async fn start_with(node: &crate::runtime::sim::SimNode, config: BrokerConfig) -> Vec<Shard> {
+    let shards = fetch_tests::start_with(node, 8 << 20, config).await;
     let partition = |index| PartitionImage {
         index,
         replicas: smallvec![1],
@@ -144,8 +149,11 @@ fn a_commit_from_any_shard_is_seen_from_every_shard_and_commits_keep_their_order
             }
             let mut rows = 0;
             for shard in &shards {
+                let all = shard.group_figures(100).await.offsets;
+                assert!(all.is_sorted());
                 let figures = shard.group_figures(1).await;
-                assert!(figures.offsets.len() <= 1);
+                assert_eq!(figures.offsets, all[..all.len().min(1)]);
+                assert_eq!(figures.offsets_all, all.len());
                 rows += figures.offsets_all;
             }
             assert_eq!(rows, 8);
@@ -251,6 +259,32 @@ fn what_could_not_be_written_is_answered_as_kafka_does_and_is_not_seen() {
         }
         let code = ErrorCode::CoordinatorNotAvailable.code();
         assert_eq!(code_of(&shards[0].group(commit(&group, 3)).await), code);
+    });
+}
+
+#[test]
+fn a_commit_that_takes_too_long_is_answered_with_an_error_and_not_seen() {
+    let world = World::new(3);
+    let node = world.node("broker");
+    world.block_on(&node.rt_shard(0), async {
+        let config = BrokerConfig {
+            offsets_commit_timeout_ms: 0,
+            ..BrokerConfig::default()
+        };
+        let shards = start_with(&node, config).await;
+        let code = ErrorCode::CoordinatorNotAvailable.code();
+        for n in 0..4 {
+            let answer = shards[0].group(commit(&group(n), 1)).await;
+            assert_eq!(code_of(&answer), code);
+            assert_eq!(committed(&shards[0], &group(n)).await, -1);
+        }
+        // The records are written all the same.
+        shards[0].rt().sleep(Duration::from_secs(1)).await;
+        let partitions = shards.iter().flat_map(|it| it.0.partitions.all_online());
+        let own = partitions.filter(|it| &*it.topic == OFFSETS_TOPIC_NAME);
+        let written: i64 = own.map(|it| it.partition.numbers().high_watermark).sum();
+        assert_eq!(written, 4);
+        assert_eq!(committed(&shards[1], &group(0)).await, -1);
     });
 }
 
