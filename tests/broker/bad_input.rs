@@ -250,7 +250,7 @@ fn given_bad_topics_then_each_gets_kafkas_code() {
             (&long, 1, &[], 17),
             ("good", 1, &[], 36),
             ("zero", 0, &[], 37),
-            ("huge", 2_000_000, &[], 37),
+            ("huge", 2_000_000, &[], 44),
             ("config", 1, &[("no.such.setting", "1")], 40),
             ("value", 1, &[("flush.on.ack", "sometimes")], 40),
         ];
