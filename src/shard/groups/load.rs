@@ -111,7 +111,7 @@ impl Shard {
             }
             Err(LoadFault::Unneeded) => {}
             Err(fault) => {
-                tracing::error!(partition = %name, %fault, "its groups are not available until a restart");
+                tracing::error!(partition = %name, %fault, "its groups are not available");
                 if self.is_loading(&key) {
                     self.set_slot(key, Slot::Failed);
                 }
