@@ -136,7 +136,7 @@ impl Member {
         loop {
             let request = JoinGroupRequest {
                 group_id: self.group.clone(),
-                session_timeout_ms: 30_000,
+                session_timeout_ms: 600_000,
                 rebalance_timeout_ms: 60_000,
                 member_id: self.id.clone(),
                 protocol_type: "consumer".into(),

@@ -143,11 +143,8 @@ impl View {
         } = &self.group;
         let mut text = format!("group {}\n", shown(group_id));
         text += &format!("  state     {}\n", shown(group_state));
-        text += &format!(
-            "  protocol  {} {}\n",
-            shown(protocol_type),
-            protocol_data.as_str()
-        );
+        let protocol = format!("{} {}", shown(protocol_type), protocol_data.as_str());
+        text += &format!("  protocol  {}\n", protocol.trim_end());
         text += &format!("  members   {}\n", self.members.len());
         text += &format!("  lag       {}\n", self.total_lag());
         if !self.members.is_empty() {
