@@ -9,8 +9,8 @@ use serde_json::json;
 use super::disk::DiskSpeed;
 use super::mount::Mount;
 use super::{shown, size, Check, Measured};
-use crate::runtime::native::{self, ExecutorPlan, ProcessLimit, Space};
-use crate::runtime::IoErrorKind;
+use crate::runtime::native::{self, ExecutorPlan, ProcessLimit};
+use crate::runtime::{IoErrorKind, Space};
 
 pub(super) fn kernel() -> Check {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -252,10 +252,14 @@ pub(super) fn space(space: io::Result<Space>) -> Check {
     };
     let check = Check::new(
         "space",
-        format!("{} free of {}", size(space.free), size(space.total)),
-        json!({ "free_bytes": space.free, "total_bytes": space.total }),
+        format!(
+            "{} free of {}",
+            size(space.usable_bytes),
+            size(space.total_bytes)
+        ),
+        json!({ "free_bytes": space.usable_bytes, "total_bytes": space.total_bytes }),
     );
-    match space.free {
+    match space.usable_bytes {
         free if free < SPACE_MIN => check.fail("make room, or name another --data-dir"),
         free if free < SPACE_WANTED => {
             check.warn("a segment alone takes up to log.segment.bytes (1 GiB): make room, or set retention.bytes")
@@ -405,10 +409,10 @@ mod tests {
         for odd in ["tmpfs", "overlay", "btrfs", "nfs4"] {
             assert_eq!(verdict(mount(odd, &["rw"])), Verdict::Warn, "{odd}");
         }
-        let free = |free| {
+        let free = |usable_bytes| {
             space(Ok(Space {
-                total: 1 << 40,
-                free,
+                total_bytes: 1 << 40,
+                usable_bytes,
             }))
             .verdict
         };

@@ -11,12 +11,9 @@
 use super::file::{io_error, NativeFile};
 use super::rt::NativeRt;
 use crate::runtime::{DirEntry, IoError, IoErrorKind, OpenMode, Space, SyncSite};
-use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -166,22 +163,7 @@ impl NativeDir {
 }
 
 fn space(dir: &Path) -> Result<Space, IoError> {
-    let failed = |error: io::Error| IoError::from_std("statvfs", dir, &error);
-    let path = CString::new(dir.as_os_str().as_bytes()).map_err(|e| failed(e.into()))?;
-    let mut found = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the path is a C string, and the struct is read only after success, which
-    // means that the call has filled it in.
-    #[allow(unsafe_code)]
-    let found = unsafe {
-        if libc::statvfs(path.as_ptr(), found.as_mut_ptr()) != 0 {
-            return Err(failed(io::Error::last_os_error()));
-        }
-        found.assume_init()
-    };
-    Ok(Space {
-        total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
-        usable_bytes: found.f_bavail.saturating_mul(found.f_frsize),
-    })
+    super::limits::space(dir).map_err(|error| IoError::from_std("statvfs", dir, &error))
 }
 
 fn create_all(dir: &Path) -> Result<(), IoError> {

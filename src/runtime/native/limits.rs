@@ -1,5 +1,6 @@
 //! What the system allows this process: limits, and space on a file system. For tools.
 
+use crate::runtime::Space;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -41,15 +42,6 @@ fn process_limit(resource: libc::__rlimit_resource_t) -> io::Result<ProcessLimit
     })
 }
 
-/// The space of a file system, bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Space {
-    /// In all.
-    pub total: u64,
-    /// What a process without privileges may still take.
-    pub free: u64,
-}
-
 /// The space of the file system that `path` lies on.
 #[allow(unsafe_code)]
 pub fn space(path: &Path) -> io::Result<Space> {
@@ -61,8 +53,8 @@ pub fn space(path: &Path) -> io::Result<Space> {
         return Err(io::Error::last_os_error());
     }
     Ok(Space {
-        total: found.f_blocks.saturating_mul(found.f_frsize),
-        free: found.f_bavail.saturating_mul(found.f_frsize),
+        total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+        usable_bytes: found.f_bavail.saturating_mul(found.f_frsize),
     })
 }
 
@@ -76,7 +68,7 @@ mod tests {
         assert!(files.soft.is_none_or(|soft| soft > 0));
         assert!(memlock_limit().is_ok());
         let here = space(Path::new(".")).unwrap();
-        assert!(here.total > 0 && here.free <= here.total);
+        assert!(here.total_bytes > 0 && here.usable_bytes <= here.total_bytes);
         assert!(space(Path::new("/no/such/path")).is_err());
     }
 }

@@ -44,7 +44,7 @@ pub use executor::{
     StartError,
 };
 pub use file::NativeFile;
-pub use limits::{memlock_limit, nofile_limit, space, ProcessLimit, Space};
+pub use limits::{memlock_limit, nofile_limit, space, ProcessLimit};
 pub use machine::{absolute, ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
