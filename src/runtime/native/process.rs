@@ -25,17 +25,12 @@ pub fn process_figures() -> ProcessFigures {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().next()?.parse().ok()
     };
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the structure outlives the call.
-    let limited = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
+    let limit = super::limits::nofile_limit().ok();
     let mut used = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the same.
+    // SAFETY: the structure outlives the call.
     let timed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut used) } == 0;
     ProcessFigures {
         resident_bytes: number("VmRSS:").map(|kib| kib * 1024),
@@ -46,7 +41,7 @@ pub fn process_figures() -> ProcessFigures {
             .ok()
             // The directory itself is open while it is read.
             .map(|fds| (fds.count() as u64).saturating_sub(1)),
-        max_fds: limited.then_some(limit.rlim_cur),
+        max_fds: limit.and_then(|limit| limit.soft),
     }
 }
 
