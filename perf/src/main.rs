@@ -12,18 +12,26 @@
 //! The client is blocking sockets on plain threads: as lean as can be, so that it
 //! does not hide the broker.
 
+#![allow(dead_code, unused_imports)]
+
 mod connections;
+mod driver;
 mod floor;
 mod groups;
 mod instructions;
 mod latency;
+mod measure;
 mod payload;
 mod process;
 mod report;
 mod restart;
+mod results;
 mod scrape;
+mod stop;
+mod target;
 mod throughput;
 mod wire;
+mod workload;
 
 use clap::{Parser, Subcommand};
 

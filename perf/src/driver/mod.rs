@@ -1,0 +1,31 @@
+//! Clients: they put a load on a target and measure what comes of it.
+
+use crate::measure::Measured;
+use crate::stop::Stop;
+use crate::target::Endpoint;
+use crate::workload::{Case, LoadPoint, Timing};
+use anyhow::Result;
+
+/// One measurement, as a driver gets it.
+pub struct Job<'a> {
+    pub endpoint: &'a Endpoint,
+    pub case: &'a Case,
+    pub load: &'a LoadPoint,
+    /// Records a second, from the load's rate or share; `None` at saturation.
+    pub rate: Option<f64>,
+    /// Exist already, with the partitions of the case.
+    pub topics: &'a [String],
+    pub timing: &'a Timing,
+    /// The CPUs of the client's threads, one each; empty: any, with one thread.
+    pub cpus: &'a [usize],
+    pub stop: &'a Stop,
+}
+
+/// A client library, or a protocol.
+pub trait Driver {
+    /// Runs warm-up and measured time.
+    ///
+    /// Ends early, with an error, when the broker answers an error, a connection ends, nothing is answered for a
+    /// minute, or a stop is asked for.
+    fn run(&self, job: &Job<'_>) -> Result<Measured>;
+}
