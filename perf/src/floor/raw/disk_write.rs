@@ -361,7 +361,7 @@ mod tests {
                 };
                 let cell = cell.unwrap();
                 assert!(cell.operations > 0, "{}", cell.name);
-                assert_eq!(cell.bytes, cell.operations * (spec.files as u64) << 20);
+                assert_eq!(cell.bytes, (cell.operations * spec.files as u64) << 20);
                 assert_eq!(cell.latency.samples(), cell.operations);
                 printer.add(cell);
             }
