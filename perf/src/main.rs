@@ -26,6 +26,7 @@ mod process;
 mod report;
 mod restart;
 mod results;
+mod run;
 mod scrape;
 mod stop;
 mod target;

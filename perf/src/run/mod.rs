@@ -90,7 +90,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let specs = specs(args)?;
     let is_local = specs.iter().any(|spec| spec.what.is_started_here());
     let binary = world::binary(args.binary.as_deref(), &specs)?;
-    let world = Real::new(specs, binary, &out);
+    let world = Real::new(specs, binary, &out)?;
     let models = world.models()?;
     for model in &models {
         model.check().with_context(|| format!("target {}", model.name()))?;

