@@ -1,6 +1,12 @@
 //! What is measured: brokers that are started here, and brokers that run somewhere.
 
+pub mod admin;
 mod cgroup;
+pub mod cold;
+pub mod cost;
+#[cfg(test)]
+mod fake;
+pub mod memory;
 pub mod spawn;
 
 use crate::workload::{Case, TopicPlan};
