@@ -4,10 +4,17 @@ pub mod admin;
 mod cgroup;
 pub mod cold;
 pub mod cost;
+mod external;
 #[cfg(test)]
 mod fake;
+mod highwater;
+pub mod kafka;
+mod kafka_settings;
 pub mod memory;
+mod parse;
 pub mod spawn;
+
+pub use parse::{parse, Options};
 
 use crate::workload::{Case, TopicPlan};
 use anyhow::Result;
