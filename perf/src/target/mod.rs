@@ -4,10 +4,10 @@ pub mod admin;
 mod cgroup;
 pub mod cold;
 pub mod cost;
-mod external;
+pub mod external;
 #[cfg(test)]
 mod fake;
-mod highwater;
+pub mod highwater;
 pub mod kafka;
 mod kafka_settings;
 pub mod memory;
