@@ -1,5 +1,8 @@
 //! What is measured: brokers that are started here, and brokers that run somewhere.
 
+mod cgroup;
+pub mod spawn;
+
 use crate::workload::{Case, TopicPlan};
 use anyhow::Result;
 use std::net::SocketAddr;
