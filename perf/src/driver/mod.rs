@@ -1,5 +1,7 @@
 //! Clients: they put a load on a target and measure what comes of it.
 
+pub mod records;
+
 use crate::measure::Measured;
 use crate::stop::Stop;
 use crate::target::Endpoint;
