@@ -51,6 +51,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measures workloads on Highwater, Kafka, the floor and others, in turns; goes on where it was stopped.
+    Run(run::RunArgs),
     /// Open-loop produce latency, in turns with the machine's floor.
     Latency(latency::LatencyArgs),
     /// Produce and fetch MB/s by codec and number of partitions.
@@ -77,6 +79,7 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Args::parse().command {
+        Command::Run(args) => run::run(&args),
         Command::Latency(args) => latency::run(&args),
         Command::Throughput(args) => throughput::run(&args),
         Command::Connections(args) => connections::run(&args),

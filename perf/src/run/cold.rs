@@ -67,7 +67,9 @@ fn fill(turn: &Turn<'_>, target: &dyn Target, topics: &[String]) -> Result<()> {
         ..case.timing.clone()
     };
     let endpoint = target.endpoint()?;
-    let driver = turn.world.driver(endpoint.protocol, case.producers.driver)?;
+    let driver = turn
+        .world
+        .driver(endpoint.protocol, case.producers.driver)?;
     let filled = driver.run(&Job {
         endpoint: &endpoint,
         case: &case,
@@ -113,7 +115,10 @@ fn read_all(
             .into_iter()
             .enumerate()
             .map(|(n, reader)| {
-                let cpu = turn.client_cpus.get(n % turn.client_cpus.len().max(1)).copied();
+                let cpu = turn
+                    .client_cpus
+                    .get(n % turn.client_cpus.len().max(1))
+                    .copied();
                 threads.spawn(move || match cpu {
                     Some(cpu) => crate::target::spawn::on_cpus(&[cpu], || reader.run())?,
                     None => reader.run(),
@@ -163,7 +168,11 @@ impl<'a> Reader<'a> {
             offset: 0,
             is_done: false,
         };
-        let of_topic = |topic| partitions.iter().map(move |partition| part(topic, *partition));
+        let of_topic = |topic| {
+            partitions
+                .iter()
+                .map(move |partition| part(topic, *partition))
+        };
         Ok(Reader {
             socket: wire::connect(&addr.to_string())?,
             stop: turn.stop,
@@ -224,7 +233,11 @@ impl<'a> Reader<'a> {
                 };
                 let part = self.parts.iter_mut().find(is_it);
                 let part = part.context("the broker answered for another partition")?;
-                for batch in partition.records.iter().flat_map(|r| Batches::new(r.to_bytes())) {
+                for batch in partition
+                    .records
+                    .iter()
+                    .flat_map(|r| Batches::new(r.to_bytes()))
+                {
                     let batch = batch?;
                     let header = batch.header();
                     found += header.record_count as u64;
@@ -244,7 +257,9 @@ impl<'a> Reader<'a> {
 fn thread_time() -> Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
     let both = usage.user_time() + usage.system_time();
-    Ok(Duration::from_micros(u64::try_from(both.num_microseconds())?))
+    Ok(Duration::from_micros(u64::try_from(
+        both.num_microseconds(),
+    )?))
 }
 
 /// Kafka's default of `fetch.max.bytes`.

@@ -91,7 +91,10 @@ impl Life<'_> {
             groups::ready(&address)?;
             figures.ms(&format!("all groups {when}"), listens + after.elapsed());
             let there = groups::count(&address)?;
-            ensure!(there == groups, "{there} of {groups} groups are there {when}");
+            ensure!(
+                there == groups,
+                "{there} of {groups} groups are there {when}"
+            );
         }
         Ok(())
     }
@@ -156,8 +159,16 @@ impl Life<'_> {
         let seconds = Duration::try_from_secs_f64(self.turn.case.lifecycle.idle_s);
         self.turn.stop.sleep(seconds.context("lifecycle.idle_s")?)?;
         let cost = start.until(&Sample::take(pid, target.data_dir())?);
-        figures.lower("idle CPU", cost.cpu_seconds / cost.seconds * 100.0, "% of a CPU");
-        figures.lower("idle memory", cost.resident_bytes as f64 / f64::from(1 << 20), "MiB");
+        figures.lower(
+            "idle CPU",
+            cost.cpu_seconds / cost.seconds * 100.0,
+            "% of a CPU",
+        );
+        figures.lower(
+            "idle memory",
+            cost.resident_bytes as f64 / f64::from(1 << 20),
+            "MiB",
+        );
         Ok(Some(cost))
     }
 }

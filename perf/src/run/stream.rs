@@ -70,7 +70,9 @@ fn drive(
     on_measure: &(dyn Fn(Edge) + Sync),
 ) -> Result<Measured> {
     let endpoint = target.endpoint()?;
-    let driver = turn.world.driver(endpoint.protocol, turn.case.producers.driver)?;
+    let driver = turn
+        .world
+        .driver(endpoint.protocol, turn.case.producers.driver)?;
     driver.run(&Job {
         endpoint: &endpoint,
         case: turn.case,
@@ -181,11 +183,17 @@ impl Watch {
         if self.process.is_none() {
             return Ok(None);
         }
-        let samples = self.samples.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let samples = self
+            .samples
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         let samples: Vec<Sample> = samples.into_iter().collect::<Result<_>>()?;
         match &samples[..] {
             [start, end] => Ok(Some(start.until(end))),
-            _ => bail!("the driver told {} ends of its measured time, not 2", samples.len()),
+            _ => bail!(
+                "the driver told {} ends of its measured time, not 2",
+                samples.len()
+            ),
         }
     }
 }
@@ -205,7 +213,9 @@ fn notes(turn: &Turn<'_>, measured: &Measured, cost: Option<&Cost>) -> Vec<Strin
     if let Some(rate) = turn.rate {
         let achieved = measured.produced.records_per_second();
         if achieved < rate * KEPT {
-            notes.push(format!("the rate was not kept: {achieved:.0} of {rate:.0} records/s"));
+            notes.push(format!(
+                "the rate was not kept: {achieved:.0} of {rate:.0} records/s"
+            ));
         }
     }
     if let Some(cost) = cost {

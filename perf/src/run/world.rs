@@ -5,7 +5,7 @@ use super::spec::{Spec, What};
 use crate::driver::Driver;
 use crate::report::{self, store};
 use crate::results::Results;
-use crate::target::{Protocol, Target};
+use crate::target::{self, Protocol, Target};
 use crate::workload::{self, DriverName};
 use anyhow::{bail, ensure, Context, Result};
 use std::path::{Path, PathBuf};
@@ -13,19 +13,18 @@ use std::process::{Command, Stdio};
 
 pub struct Real {
     specs: Vec<Spec>,
-    /// Highwater's.
-    binary: PathBuf,
+    options: target::Options,
     out: PathBuf,
     /// Of the repository's workloads, in the order of the report.
     names: Vec<String>,
 }
 
 impl Real {
-    pub fn new(specs: Vec<Spec>, binary: PathBuf, out: &Path) -> Result<Real> {
+    pub fn new(specs: Vec<Spec>, options: target::Options, out: &Path) -> Result<Real> {
         let names = workload::builtin(false)?;
         Ok(Real {
             specs,
-            binary,
+            options,
             out: out.to_owned(),
             names: names.into_iter().map(|workload| workload.name).collect(),
         })
@@ -48,7 +47,7 @@ impl Real {
 
 impl World for Real {
     fn target(&self, n: usize) -> Result<Box<dyn Target>> {
-        bail!("soon {n}")
+        make(&self.specs[n], &self.options)
     }
 
     fn driver(&self, protocol: Protocol, name: DriverName) -> Result<Box<dyn Driver>> {
@@ -56,7 +55,7 @@ impl World for Real {
     }
 
     fn is_broker(&self, n: usize) -> bool {
-        self.specs[n].what.is_broker()
+        self.specs[n].what != What::Floor
     }
 
     fn save(&self, results: &Results) -> Result<()> {
@@ -69,46 +68,61 @@ impl World for Real {
     }
 }
 
+fn make(spec: &Spec, options: &target::Options) -> Result<Box<dyn Target>> {
+    match spec.what {
+        What::Kafka => target::parse(&spec.text, options),
+        _ => bail!("soon"),
+    }
+}
+
 /// Whether a target that nobody asked for can be measured.
-pub fn is_installed(spec: &Spec) -> Result<bool> {
-    Ok(false)
+pub fn is_installed(spec: &Spec, options: &target::Options) -> Result<bool> {
+    Ok(make(spec, options)?.check().is_ok())
 }
 
 /// Highwater's binary for the targets that name none.
 pub fn binary(asked: Option<&Path>, specs: &[Spec]) -> Result<PathBuf> {
-    /// Cargo says where it is to what it runs.
-    const CARGO: &str = "CARGO";
     if let Some(path) = asked {
         return Ok(path.to_owned());
     }
     let this = std::env::current_exe().context("this program cannot be found")?;
-    let dir = this.parent().context("this program is in no directory")?;
-    let is_needed = specs.iter().any(|spec| spec.what == What::Highwater(None));
-    if let (Some(cargo), Some(dir), true) = (
-        std::env::var_os(CARGO),
-        std::env::var_os("CARGO_MANIFEST_DIR"),
-        is_needed,
-    ) {
+    let is_needed = specs.iter().any(Spec::is_built_here);
+    let cargo = std::env::var_os("CARGO").zip(std::env::var_os("CARGO_MANIFEST_DIR"));
+    if let (Some((cargo, dir)), true) = (cargo, is_needed) {
         // `cargo run -p perf` builds this program only.
         build(Path::new(&cargo), Path::new(&dir), &this)?;
     }
-    Ok(dir.join("highwater"))
+    Ok(this.with_file_name("highwater"))
 }
 
 /// Builds Highwater in the profile of this program.
 fn build(cargo: &Path, manifest_dir: &Path, this: &Path) -> Result<()> {
-    let dir = this.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+    let dir = this
+        .parent()
+        .and_then(Path::file_name)
+        .and_then(|name| name.to_str());
     let profile = match dir {
         Some("debug") | None => "dev",
         Some(profile) => profile,
     };
     let status = Command::new(cargo)
-        .args(["build", "--package", "highwater", "--bin", "highwater", "--profile", profile])
+        .args([
+            "build",
+            "--package",
+            "highwater",
+            "--bin",
+            "highwater",
+            "--profile",
+            profile,
+        ])
         .arg("--manifest-path")
         .arg(manifest_dir.join("Cargo.toml"))
         .stdin(Stdio::null())
         .status()
         .with_context(|| format!("{} can't be run", cargo.display()))?;
-    ensure!(status.success(), "Highwater can't be built: why stands above");
+    ensure!(
+        status.success(),
+        "Highwater can't be built: why stands above"
+    );
     Ok(())
 }
