@@ -1,5 +1,6 @@
 //! Clients: they put a load on a target and measure what comes of it.
 
+pub mod native;
 pub mod records;
 
 use crate::measure::Measured;

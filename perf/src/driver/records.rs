@@ -42,8 +42,13 @@ pub struct Values {
 impl Values {
     /// `seed` sets apart what threads send.
     pub fn new(plan: &RecordPlan, seed: u64) -> Values {
+        Values::pooled(plan, seed, POOL_BYTES)
+    }
+
+    /// With a pool of so many bytes, but at least two values.
+    pub fn pooled(plan: &RecordPlan, seed: u64, pool_bytes: usize) -> Values {
         let bytes = plan.bytes.max(DUE_BYTES);
-        let count = (POOL_BYTES / bytes).max(2);
+        let count = (pool_bytes / bytes).max(2);
         let mut pool = vec![0; count * bytes];
         let mut random = Random(seed.wrapping_mul(SEED_STEP));
         for value in pool.chunks_mut(bytes) {
