@@ -1,4 +1,11 @@
-//! What the threads of a client share while they measure, and what each of them counts.
+//! What the threads of a client share while they measure, and what each of them counts; as the native client does it:
+//!
+//! A latency counts if its record was due (at saturation: sent) within the measured time, however late its answer comes:
+//! for some seconds after the measured time answers are waited for, and records that were due are still sent. Records
+//! and bytes count if their answer arrives within the measured time.
+//!
+//! In a drain the measured time, and the consumers, start `backlog_s` after the producers. With a rate the producers go
+//! on meanwhile. At saturation they stop, and the measured time ends when all consumers have caught up.
 
 use super::records::{between, Clock, Schedule};
 use super::{Edge, Job};
@@ -20,7 +27,10 @@ pub struct Progress<'a> {
     /// The end of the measured time; earlier when enough bytes were produced.
     end: AtomicU64,
     failed: AtomicBool,
-    /// Of record values, acknowledged, warm-up included.
+    /// Nothing is sent, or due, from then on.
+    produce_until: AtomicU64,
+    /// Of record values, acknowledged before and within the measured time.
+    bytes_before: AtomicU64,
     bytes: AtomicU64,
     /// Records, warm-up included.
     acknowledged: AtomicU64,
@@ -56,6 +66,8 @@ impl<'a> Progress<'a> {
             start: AtomicU64::new(UNKNOWN),
             end: AtomicU64::new(UNKNOWN),
             failed: AtomicBool::new(false),
+            produce_until: AtomicU64::new(UNKNOWN),
+            bytes_before: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             acknowledged: AtomicU64::new(0),
             sets: (0..case.consumers.sets).map(|_| Set::default()).collect(),
@@ -67,9 +79,12 @@ impl<'a> Progress<'a> {
     /// Starts the schedule `delay` nanoseconds from now.
     pub fn start_in(&self, delay: u64) {
         let start = self.clock.now() + delay;
-        let measured = nanoseconds(self.job.timing.measure_s);
-        self.end.store(start + self.warmup() + measured, Relaxed);
-        // Last: who sees the start sees the end.
+        let begin = start + self.before();
+        let end = begin + nanoseconds(self.job.timing.measure_s);
+        let produce_until = if self.ends_when_drained() { begin } else { end };
+        self.end.store(end, Relaxed);
+        self.produce_until.store(produce_until, Relaxed);
+        // Last: who sees the start sees the others.
         self.start.store(start, Release);
     }
 
@@ -80,11 +95,33 @@ impl<'a> Progress<'a> {
 
     /// The start of the measured time; only after [`Progress::start`] is known.
     pub fn begin(&self) -> u64 {
-        self.start.load(Acquire).saturating_add(self.warmup())
+        self.start.load(Acquire).saturating_add(self.before())
     }
 
     pub fn end(&self) -> u64 {
         self.end.load(Relaxed)
+    }
+
+    pub fn produce_until(&self) -> u64 {
+        self.produce_until.load(Relaxed)
+    }
+
+    /// Whether a time is of the measured time.
+    fn counts(&self, time: u64) -> bool {
+        (self.begin()..self.end()).contains(&time)
+    }
+
+    /// Whether a client may end: what it sent is answered, and all is consumed, or it was waited for long enough.
+    pub fn is_over(&self, now: u64, is_answered: bool) -> bool {
+        let end = self.end();
+        let is_answered = is_answered || now >= end + GRACE;
+        let is_consumed = self.is_consumed() || now >= end + CONSUMERS_GRACE;
+        now >= end && is_answered && is_consumed
+    }
+
+    /// When records that were due are given up.
+    pub fn give_up(&self) -> u64 {
+        self.end().saturating_add(GRACE)
     }
 
     /// Tells the caller when the measured time begins and ends; each of them once. To be asked all the time.
@@ -107,8 +144,19 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn warmup(&self) -> u64 {
-        nanoseconds(self.job.timing.warmup_s)
+    /// From the start of the schedule to that of the measured time.
+    fn before(&self) -> u64 {
+        let drain = self.job.load.drain;
+        nanoseconds(drain.map_or(self.job.timing.warmup_s, |drain| drain.backlog_s))
+    }
+
+    fn ends_when_drained(&self) -> bool {
+        self.job.load.drain.is_some() && self.job.rate.is_none()
+    }
+
+    fn end_by(&self, now: u64) {
+        self.end.fetch_min(now, Relaxed);
+        self.produce_until.fetch_min(now, Relaxed);
     }
 
     /// Tells the other threads to end.
@@ -132,7 +180,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Whether every set has all that was acknowledged.
-    pub fn is_consumed(&self) -> bool {
+    fn is_consumed(&self) -> bool {
         let acknowledged = self.acknowledged.load(Relaxed);
         let has_all = |set: &Set| set.consumed.load(Relaxed) >= acknowledged;
         self.sets.iter().all(has_all)
@@ -141,51 +189,51 @@ impl<'a> Progress<'a> {
     /// What all threads counted together.
     pub fn finish(&self, tally: Tally) -> Result<Measured> {
         let (begin, end) = (self.begin(), self.end());
-        ensure!(
-            end > begin,
-            "{} bytes were produced within the warm-up: raise timing.bytes_max or shorten timing.warmup_s",
-            self.job.timing.bytes_max
-        );
         let mut measured = tally.measured;
         measured.unacknowledged = tally.unsent + tally.due.saturating_sub(tally.acknowledged);
-        let seconds = (end - begin) as f64 / 1e9;
+        let seconds = end.saturating_sub(begin) as f64 / 1e9;
         measured.produced.seconds = seconds;
         if self.job.case.has_consumers() {
             measured.consumed.seconds = seconds;
         }
-        if self.job.load.drain.is_some() {
-            let drained = |set: &Set| match set.drained_after.load(Relaxed) {
-                0 => None,
-                after => Some(after),
-            };
-            // None if one set has not caught up.
-            let all: Option<Vec<u64>> = self.sets.iter().map(drained).collect();
-            let last = all.and_then(|all| all.into_iter().max());
-            measured.drained_after_s = last.map(|after| after as f64 / 1e9);
-        }
+        measured.drained_after_s = self.drained_after().map(|after| after as f64 / 1e9);
         Ok(measured)
+    }
+
+    /// Nanoseconds from the start of late consumers until the last set had caught up; `None` if one has not.
+    fn drained_after(&self) -> Option<u64> {
+        let after = |set: &Set| Some(set.drained_after.load(Relaxed)).filter(|after| *after > 0);
+        let all: Option<Vec<u64>> = self.sets.iter().map(after).collect();
+        all?.into_iter().max()
     }
 
     fn count_acknowledged(&self, bytes: u64, now: u64) {
         self.acknowledged.fetch_add(1, Relaxed);
-        let before = self.bytes.fetch_add(bytes, Relaxed);
         let max = self.job.timing.bytes_max;
-        if before < max && before + bytes >= max {
-            self.end.fetch_min(now, Relaxed);
+        let add = |sum: &AtomicU64| sum.fetch_add(bytes, Relaxed) + bytes;
+        if now >= self.begin() {
+            if add(&self.bytes) >= max {
+                self.end_by(now);
+            }
+        } else if add(&self.bytes_before) >= max && self.ends_when_drained() {
+            // The backlog is large enough.
+            self.produce_until.fetch_min(now, Relaxed);
         }
     }
 
-    fn count_consumed(&self, set: usize, late: Option<u64>, now: u64) {
+    fn count_consumed(&self, set: usize, now: u64) {
         let set = &self.sets[set];
         let consumed = set.consumed.fetch_add(1, Relaxed) + 1;
-        if let Some(late) = late {
-            if consumed >= self.acknowledged.load(Relaxed) {
-                let after = now.saturating_sub(late).max(1);
-                // The first time counts.
-                let _ = set
-                    .drained_after
-                    .compare_exchange(0, after, Relaxed, Relaxed);
-            }
+        if self.job.load.drain.is_none() || consumed < self.acknowledged.load(Relaxed) {
+            return;
+        }
+        let after = now.saturating_sub(self.begin()).max(1);
+        // The first time counts.
+        let first = set
+            .drained_after
+            .compare_exchange(0, after, Relaxed, Relaxed);
+        if first.is_ok() && self.ends_when_drained() && self.drained_after().is_some() {
+            self.end_by(now);
         }
     }
 }
@@ -196,7 +244,7 @@ pub struct Tally {
     pub measured: Measured,
     /// Records that were due, and sent, within the measured time.
     due: u64,
-    /// Those of them that were acknowledged within it.
+    /// Those of them that were acknowledged.
     acknowledged: u64,
     /// Records that were due within the measured time and never sent.
     unsent: u64,
@@ -221,50 +269,55 @@ impl Tally {
     /// A record is kept.
     pub fn acknowledged(&mut self, progress: &Progress<'_>, due: u64, now: u64) {
         let bytes = progress.job.case.records.bytes as u64;
-        let (begin, end) = (progress.begin(), progress.end());
         progress.count_acknowledged(bytes, now);
-        if (begin..end).contains(&now) {
+        if progress.counts(now) {
             self.measured.produced.records += 1;
             self.measured.produced.bytes += bytes;
         }
+        let begin = progress.begin();
         if due >= begin {
+            self.acknowledged += 1;
+        }
+        if progress.counts(due) {
             self.measured
                 .acknowledged
                 .record(between(begin, due), between(due, now));
-            if now < end {
-                self.acknowledged += 1;
-            }
         }
     }
 
-    /// A consumer of a set has a record; `late` is when late consumers started.
+    /// A consumer of a set has a record that was due then, of so many bytes.
     pub fn consumed(
         &mut self,
         progress: &Progress<'_>,
         set: usize,
-        late: Option<u64>,
-        record: (u64, usize),
+        due: u64,
+        bytes: usize,
         now: u64,
     ) {
-        let (due, bytes) = record;
-        let (begin, end) = (progress.begin(), progress.end());
-        progress.count_consumed(set, late, now);
-        if (begin..end).contains(&now) {
+        if progress.counts(now) {
             self.measured.consumed.records += 1;
             self.measured.consumed.bytes += bytes as u64;
         }
-        if (begin..end).contains(&due) {
+        if progress.counts(due) {
             self.measured
                 .delivered
-                .record(between(begin, due), between(due, now));
+                .record(between(progress.begin(), due), between(due, now));
+        }
+        progress.count_consumed(set, now);
+    }
+
+    /// An answer to a consumer had records.
+    pub fn fetched(&mut self, progress: &Progress<'_>, now: u64) {
+        if progress.counts(now) {
+            self.measured.consumed.requests += 1;
         }
     }
 
     /// A producer sends no more; `next` is the number of its next record.
     pub fn ended(&mut self, progress: &Progress<'_>, schedule: Option<&Schedule>, next: u64) {
         if let (Some(schedule), Some(start)) = (schedule, progress.start()) {
-            let due = schedule.due_before(progress.end().saturating_sub(start));
-            let sent = next.max(schedule.due_before(progress.warmup()));
+            let due = schedule.due_before(progress.produce_until().saturating_sub(start));
+            let sent = next.max(schedule.due_before(progress.before()));
             self.unsent += due.saturating_sub(sent);
         }
     }
@@ -310,6 +363,10 @@ pub fn bind(cpus: &[usize]) -> Result<()> {
         .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
     bound.with_context(|| format!("the client can't be bound to the CPUs {cpus:?}"))
 }
+
+/// Nanoseconds after the measured time: for answers, and for consumers.
+const GRACE: u64 = 5_000_000_000;
+const CONSUMERS_GRACE: u64 = 2_000_000_000;
 
 pub fn nanoseconds(seconds: f64) -> u64 {
     (seconds * 1e9) as u64

@@ -112,15 +112,15 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Waits until all threads are ready; when the schedule starts.
-    fn wait_for_start(&self) -> Result<u64> {
+    /// Waits until all threads are ready. The schedule starts then.
+    fn wait_for_start(&self) -> Result<()> {
         if self.ready.fetch_add(1, Relaxed) + 1 == self.threads {
             self.progress.start_in(nanoseconds(0.01));
         }
         loop {
             self.progress.check()?;
-            if let Some(start) = self.progress.start() {
-                return Ok(start);
+            if self.progress.start().is_some() {
+                return Ok(());
             }
             std::thread::sleep(Duration::from_millis(1));
         }

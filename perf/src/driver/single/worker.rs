@@ -18,7 +18,6 @@ pub(super) struct Worker<'a> {
     links: Vec<Link>,
     /// Consumers that start late.
     late: Vec<Role>,
-    late_at: Option<u64>,
     /// The producers that may send, by the time at which their next record is due: time and link.
     sendable: BinaryHeap<Reverse<(u64, usize)>>,
     values: Values,
@@ -75,7 +74,6 @@ impl<'a> Worker<'a> {
             poll: Poll::new()?,
             links: Vec::new(),
             late: Vec::new(),
-            late_at: None,
             sendable: BinaryHeap::new(),
             values: Values::new(&case.records, place.thread as u64 + 1),
             scratch: vec![0; SCRATCH_BYTES],
@@ -118,24 +116,21 @@ impl<'a> Worker<'a> {
 
     pub fn run(mut self) -> Result<Tally> {
         self.make_ready()?;
-        let start = self.place.wait_for_start()?;
-        let drain = self.progress.job.load.drain;
-        self.late_at = drain.map(|drain| start + nanoseconds(drain.backlog_s));
+        self.place.wait_for_start()?;
         for link in 0..self.links.len() {
             self.make_sendable(link);
         }
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
             let now = self.progress.clock.now();
-            let end = self.progress.end();
             self.progress.check()?;
             self.progress.tell(now);
-            if now >= end && self.is_done(now, end) {
+            if self.progress.is_over(now, self.is_answered(now)) {
                 break;
             }
             self.connect_late(now)?;
-            let has_sent = now < end && self.send(now, end)?;
-            self.wait(&mut events, now, end, has_sent)?;
+            let has_sent = self.send(now)?;
+            self.wait(&mut events, now, has_sent)?;
             self.read_all(&events)?;
             self.check_answers()?;
         }
@@ -189,7 +184,7 @@ impl<'a> Worker<'a> {
     }
 
     fn connect_late(&mut self, now: u64) -> Result<()> {
-        if self.late_at.is_none_or(|at| now < at) {
+        if now < self.progress.begin() {
             return Ok(());
         }
         for role in std::mem::take(&mut self.late) {
@@ -198,11 +193,20 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Whether what was sent is answered, and consumed, or was waited for long enough.
-    fn is_done(&self, now: u64, end: u64) -> bool {
-        let is_acknowledged = self.unanswered == 0 || now >= end + ANSWERS_AFTER_END;
-        let is_consumed = self.progress.is_consumed() || now >= end + RECORDS_AFTER_END;
-        is_acknowledged && is_consumed
+    /// Whether nothing is to be sent any more, and what was sent is answered.
+    fn is_answered(&self, now: u64) -> bool {
+        self.unanswered == 0 && self.next_due(now).is_none()
+    }
+
+    /// When the next record is due of those that may be sent.
+    fn next_due(&self, now: u64) -> Option<u64> {
+        let until = self.progress.produce_until();
+        let may_send = match self.progress.job.rate {
+            Some(_) => now < self.progress.give_up(),
+            None => now < until,
+        };
+        let Reverse((due, _)) = self.sendable.peek()?;
+        Some(*due).filter(|due| may_send && *due < until)
     }
 
     /// A producer whose window has room waits for its next record's time.
@@ -215,16 +219,15 @@ impl<'a> Worker<'a> {
     }
 
     /// Sends what is due; whether anything was.
-    fn send(&mut self, now: u64, end: u64) -> Result<bool> {
+    fn send(&mut self, now: u64) -> Result<bool> {
         let in_flight = self.progress.job.case.producers.in_flight as usize;
         let mut has_sent = false;
-        while let Some(&Reverse((due, index))) = self.sendable.peek() {
-            if due > now || due >= end {
+        while self.next_due(now).is_some_and(|due| due <= now) {
+            let Some(Reverse((_, index))) = self.sendable.pop() else {
                 break;
-            }
-            self.sendable.pop();
+            };
             // At saturation a window is filled at once; in an open loop with what is due.
-            while self.append(index, now, end) {}
+            while self.append(index, now) {}
             self.links[index].flush()?;
             has_sent = true;
             let Role::Producer(producer) = &self.links[index].role else {
@@ -238,7 +241,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Appends a producer's next record if it is due and the window has room; whether it did.
-    fn append(&mut self, index: usize, now: u64, end: u64) -> bool {
+    fn append(&mut self, index: usize, now: u64) -> bool {
         let Link { role, out, .. } = &mut self.links[index];
         let Role::Producer(producer) = role else {
             return false;
@@ -248,7 +251,7 @@ impl<'a> Worker<'a> {
         }
         let schedule = producer.schedule.as_ref();
         let due = self.progress.due(schedule, producer.next, now);
-        if due > now || due >= end {
+        if due > now || due >= self.progress.produce_until() {
             return false;
         }
         let number = producer.next;
@@ -266,11 +269,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Waits for the broker or for the next record's time, and counts how long there was nothing to do.
-    fn wait(&mut self, events: &mut Events, now: u64, end: u64, has_sent: bool) -> Result<()> {
-        let next = self.sendable.peek().map_or(u64::MAX, |next| next.0 .0);
-        let next = next
-            .min(self.progress.told_next(now).max(now + END_STEP))
-            .min(self.late_at.filter(|at| *at > now).unwrap_or(u64::MAX));
+    fn wait(&mut self, events: &mut Events, now: u64, has_sent: bool) -> Result<()> {
+        let told = self.progress.told_next(now).max(now + END_STEP);
+        let next = self.next_due(now).map_or(told, |due| due.min(told));
         // Whole milliseconds, as the kernel counts them; the rest is waited for without sleeping.
         let left = Duration::from_millis(next.saturating_sub(now) / 1_000_000);
         let before = self.progress.clock.now();
@@ -282,7 +283,7 @@ impl<'a> Worker<'a> {
             now
         };
         let from = from.max(self.progress.begin());
-        self.idle += after.min(end).saturating_sub(from);
+        self.idle += after.min(self.progress.end()).saturating_sub(from);
         Ok(())
     }
 
@@ -338,11 +339,7 @@ impl<'a> Worker<'a> {
                 Event::Ready => self.links[index].is_ready = true,
                 Event::Acknowledged(number) => self.acknowledged(index, number, now),
                 Event::Record { due, bytes } => self.consumed(index, due, bytes, now),
-                Event::Fetched => {
-                    if (self.progress.begin()..self.progress.end()).contains(&now) {
-                        self.tally.measured.consumed.requests += 1;
-                    }
-                }
+                Event::Fetched => self.tally.fetched(self.progress, now),
             }
         }
         self.events = events;
@@ -372,8 +369,7 @@ impl<'a> Worker<'a> {
         let Role::Consumer { set, .. } = self.links[index].role else {
             return;
         };
-        self.tally
-            .consumed(self.progress, set, self.late_at, (due, bytes), now);
+        self.tally.consumed(self.progress, set, due, bytes, now);
     }
 
     fn check_answers(&self) -> Result<()> {
@@ -453,9 +449,5 @@ const POLL_MAX: Duration = Duration::from_millis(50);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Nanoseconds without an answer that end a measurement.
 const ANSWER_MAX: u64 = 60_000_000_000;
-/// Nanoseconds for which answers are waited for after the measured time.
-const ANSWERS_AFTER_END: u64 = 10_000_000_000;
-/// Nanoseconds for which consumers may go on after the measured time.
-const RECORDS_AFTER_END: u64 = 2_000_000_000;
 /// Nanoseconds between looks at what is still to come.
 const END_STEP: u64 = 1_000_000;
