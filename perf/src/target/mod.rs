@@ -11,7 +11,12 @@ pub mod highwater;
 pub mod kafka;
 mod kafka_settings;
 pub mod memory;
+pub mod nats;
 mod parse;
+#[cfg(test)]
+mod peers_tests;
+pub mod redis;
+mod single;
 pub mod spawn;
 
 pub use parse::{parse, Options};

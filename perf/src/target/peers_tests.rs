@@ -1,0 +1,125 @@
+//! NATS and Redis themselves, with their drivers: `eval "$(scripts/peers)"`, then
+//! `cargo test -p perf peers -- --ignored --nocapture`.
+
+use super::{parse, Options, Protocol, Share, Target};
+use crate::driver::{for_job, Job};
+use crate::measure::Measured;
+use crate::stop::Stop;
+use crate::workload::{self, Case, DriverName};
+
+fn case(text: &str) -> Case {
+    let text = format!("name = \"t\"\ntitle = \"t\"\n[case]\n{text}");
+    workload::parse(&text, "test", false)
+        .unwrap()
+        .cases
+        .remove(0)
+}
+
+fn share() -> (tempfile::TempDir, Share) {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR").to_owned() + "/../target").unwrap();
+    let share = Share {
+        dir: dir.path().to_owned(),
+        cpus: vec![0],
+        memory: 0,
+    };
+    (dir, share)
+}
+
+fn run(target: &dyn Target, case: &Case, topic: &str) -> Measured {
+    let endpoint = target.endpoint().unwrap();
+    let load = &case.loads[0];
+    let job = Job {
+        endpoint: &endpoint,
+        case,
+        load,
+        rate: load.rate,
+        topics: &[topic.to_owned()],
+        timing: &case.timing,
+        cpus: &[1],
+        stop: &Stop::default(),
+        on_measure: &|_| {},
+    };
+    let driver = for_job(endpoint.protocol, DriverName::Native).unwrap();
+    driver.run(&job).unwrap()
+}
+
+/// The life of a peer: records in both modes, consumers, a clean restart, a kill, and what is left.
+fn lives(name: &str, protocol: Protocol) {
+    let (_dir, share) = share();
+    let mut target = parse(name, &Options::default()).unwrap();
+    target.check().unwrap();
+    println!("{}", target.describe());
+    println!("started in {:?}", target.start(&share).unwrap());
+    assert_eq!(target.endpoint().unwrap().protocol, protocol);
+    const TIMING: &str = "timing = { warmup_s = 0.5, measure_s = 3.0 }";
+    for (what, text) in [
+        ("200 connections, flush", "producers = { count = 200 }"),
+        ("one at a time, flush", ""),
+        (
+            "200 connections, no flush",
+            "producers = { count = 200 }\ntopic = { flush = false }",
+        ),
+        (
+            "2000/s to 10 sets of 2, no flush",
+            "producers = { count = 4 }\ntopic = { flush = false, partitions = 3 }\nconsumers = { sets = 10, per_set = 2 }
+             loads = [{ name = \"l\", rate = 2000.0 }]",
+        ),
+    ] {
+        let case = case(&format!("{text}\n{TIMING}"));
+        assert_eq!(target.lacks(&case), None);
+        target.create_topic("t.1", &case.topic).unwrap();
+        let measured = run(&*target, &case, "t.1");
+        print(what, &measured);
+        assert!(measured.produced.records > 0);
+        let samples = measured.acknowledged.samples();
+        let sets = u64::from(case.consumers.sets);
+        // All, where the machine is not too busy.
+        let delivered = measured.delivered.samples();
+        assert!(delivered <= samples * sets, "{what}");
+        assert!(sets == 0 || delivered > 0, "{what}");
+        target.delete_topic("t.1").unwrap();
+    }
+    // What was acknowledged is there after a stop and after a kill.
+    let case = case("consumers = { sets = 1 }\ntiming = { warmup_s = 0.1, measure_s = 0.3 }");
+    target.create_topic("kept", &case.topic).unwrap();
+    let before = run(&*target, &case, "kept");
+    assert!(before.delivered.samples() > 0);
+    println!("stopped in {:?}", target.stop().unwrap());
+    println!("started in {:?}", target.start(&share).unwrap());
+    run(&*target, &case, "kept");
+    target.kill().unwrap();
+    println!("started in {:?}", target.start(&share).unwrap());
+    run(&*target, &case, "kept");
+    target.delete_topic("kept").unwrap();
+    assert!(target.delete_topic("kept").is_err());
+    let pid = target.pid().unwrap();
+    drop(target);
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert_eq!(std::fs::read_dir(&share.dir).unwrap().count(), 0);
+}
+
+fn print(what: &str, measured: &Measured) {
+    let us = |percentile| measured.acknowledged.percentile_us(percentile);
+    println!(
+        "{what}: {:.0} records/s, p50 {:?} us, p99 {:?} us, delivered p50 {:?} us, late p99 {:?} us, busy {:.2?}, unacknowledged {}",
+        measured.produced.records_per_second(),
+        us(50.0),
+        us(99.0),
+        measured.delivered.percentile_us(50.0),
+        measured.schedule_delay.percentile_us(99.0),
+        measured.client_busy,
+        measured.unacknowledged,
+    );
+}
+
+#[test]
+#[ignore = "needs nats-server: scripts/peers"]
+fn nats_lives() {
+    lives("nats", Protocol::Nats);
+}
+
+#[test]
+#[ignore = "needs redis-server: scripts/peers"]
+fn redis_lives() {
+    lives("redis", Protocol::Redis);
+}
