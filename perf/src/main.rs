@@ -68,6 +68,8 @@ enum Command {
     Restart(restart::RestartArgs),
     /// What a scrape of the metrics costs the broker, and what producers notice of it.
     Scrape(scrape::ScrapeArgs),
+    /// The table of a run's results, and a page with plots.
+    Report(report::ReportArgs),
     /// Work for valgrind to count, see scripts/instructions.
     Instructions(instructions::InstructionsArgs),
 }
@@ -80,6 +82,7 @@ fn main() -> anyhow::Result<()> {
         Command::Groups(args) => groups::run(&args),
         Command::Restart(args) => restart::run(&args),
         Command::Scrape(args) => scrape::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }
 }
