@@ -70,6 +70,8 @@ enum Command {
     Scrape(scrape::ScrapeArgs),
     /// The table of a run's results, and a page with plots.
     Report(report::ReportArgs),
+    /// What changed between two runs.
+    Compare(report::compare::CompareArgs),
     /// Work for valgrind to count, see scripts/instructions.
     Instructions(instructions::InstructionsArgs),
 }
@@ -83,6 +85,12 @@ fn main() -> anyhow::Result<()> {
         Command::Restart(args) => restart::run(&args),
         Command::Scrape(args) => scrape::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Compare(args) => {
+            if report::compare::run(&args)? {
+                std::process::exit(1);
+            }
+            Ok(())
+        }
         Command::Instructions(args) => instructions::run(&args),
     }
 }

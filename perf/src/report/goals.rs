@@ -189,3 +189,117 @@ fn why_not(row: &Row<'_>, first: &str, against: &str) -> String {
     }
     format!("no result of both {first} and {against}, or too few samples")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{empty, latencies, moved, turn};
+    use super::*;
+    use crate::measure::Measured;
+    use crate::results::Results;
+
+    const TARGETS: [&str; 3] = ["highwater", "kafka", "floor"];
+
+    /// Records a second of the three targets in each repeat.
+    fn capacities(letter: &str, repeats: &[[f64; 3]]) -> Results {
+        let mut results = empty(&TARGETS);
+        for (n, repeat) in repeats.iter().enumerate() {
+            for (target, rate) in TARGETS.iter().zip(repeat) {
+                let mut turn = turn(letter, "capacity", target, n as u32 + 1);
+                turn.measured = Some(Measured {
+                    produced: moved(*rate, 1024),
+                    ..Measured::default()
+                });
+                results.measurements.push(turn);
+            }
+        }
+        results
+    }
+
+    fn outcomes(results: &Results, of: &str) -> Vec<(String, Outcome)> {
+        let verdicts = Summary::of(results).goals;
+        let own = verdicts.into_iter().filter(|v| v.goal.starts_with(of));
+        own.map(|v| (v.measured, v.outcome)).collect()
+    }
+
+    #[test]
+    fn a_goal_is_met_in_each_repeat_or_by_the_median_or_not() {
+        let good = capacities("a", &[[500.0, 100.0, 500.0], [600.0, 100.0, 620.0]]);
+        let told = |text: &str, outcome| (text.to_owned(), outcome);
+        assert_eq!(
+            outcomes(&good, "(a)"),
+            [
+                told("5.50x (5.00x to 6.00x)", Outcome::Met),
+                told("98.4 % (96.8 % to 100.0 %)", Outcome::Met),
+            ]
+        );
+        let mixed = [
+            [500.0, 100.0, 1000.0],
+            [510.0, 100.0, 1000.0],
+            [490.0, 100.0, 1000.0],
+        ];
+        assert_eq!(
+            outcomes(&capacities("a", &mixed), "(a)"),
+            [
+                told("5.00x (4.90x to 5.10x)", Outcome::MetInMedian),
+                told("50.0 % (49.0 % to 51.0 %)", Outcome::NotMet),
+            ]
+        );
+        let same = capacities("b", &[[200.0, 100.0, 200.0]]);
+        assert_eq!(
+            outcomes(&same, "(b)")[0],
+            told("2.00x (one repeat)", Outcome::Met)
+        );
+    }
+
+    #[test]
+    fn the_tail_is_held_against_the_floors() {
+        for (us, outcome) in [(140.0, Outcome::Met), (160.0, Outcome::NotMet)] {
+            let mut results = empty(&TARGETS);
+            for (target, us) in [("highwater", us), ("floor", 100.0)] {
+                for repeat in 1..=4 {
+                    let mut turn = turn("c", "half", target, repeat);
+                    turn.rate = Some(1000.0);
+                    turn.measured = Some(Measured {
+                        acknowledged: latencies(us, 30_000, 3),
+                        ..Measured::default()
+                    });
+                    results.measurements.push(turn);
+                }
+            }
+            let verdicts = Summary::of(&results).goals;
+            let tail = verdicts.iter().find(|v| v.goal.contains("p99.9")).unwrap();
+            assert_eq!(tail.outcome, outcome, "{tail:?}");
+            assert!(
+                tail.measured.starts_with(&format!("{:.1}", us / 100.0)),
+                "{tail:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_neither_met_nor_missed() {
+        let mut results = capacities("a", &[[500.0, 100.0, 500.0]]);
+        results
+            .measurements
+            .retain(|turn| turn.key.target != "floor");
+        for turn in &mut results.measurements {
+            if turn.key.target == "kafka" {
+                turn.measured = None;
+                turn.missing = Some("no jars".to_owned());
+            }
+        }
+        let told = outcomes(&results, "(");
+        assert_eq!(told.len(), 4, "two of (a), and (b) and (c)");
+        assert!(told
+            .iter()
+            .all(|(_, outcome)| *outcome == Outcome::NotMeasured));
+        assert_eq!(told[0].0, "kafka: no jars");
+    }
+
+    #[test]
+    fn another_broker_has_none_of_these_goals() {
+        let mut results = capacities("a", &[[500.0, 100.0, 500.0]]);
+        results.settings.targets.swap(0, 1);
+        assert!(Summary::of(&results).goals.is_empty());
+    }
+}

@@ -375,3 +375,6 @@ fn cpus(cpus: &[usize]) -> String {
     let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
     cpus.join(", ")
 }
+
+#[cfg(test)]
+mod tests;

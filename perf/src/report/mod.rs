@@ -5,6 +5,7 @@
 
 mod columns;
 mod command;
+pub mod compare;
 mod goals;
 pub mod html;
 mod metrics;

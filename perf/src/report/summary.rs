@@ -310,21 +310,20 @@ fn lines(by_target: &[Vec<&Measurement>], scale: Scale) -> Vec<Line> {
             cell.value = median(cell.repeats.iter().map(|(_, value)| *value));
         }
     }
-    for percentile in &PERCENTILES {
-        let samples = by_target.iter().flatten().any(|turn| {
-            let measured = turn.measured.as_ref();
-            measured.is_some_and(|measured| !percentile.recorder(measured).is_empty())
-        });
-        if !samples {
+    for of in [Group::Acknowledged, Group::Delivered, Group::ScheduleDelay] {
+        let merged: Vec<Recorder> = by_target.iter().map(|turns| merged(turns, of)).collect();
+        if merged.iter().all(Recorder::is_empty) {
             continue;
         }
-        let cells: Vec<Cell> = by_target
-            .iter()
-            .map(|turns| percentile_cell(turns, *percentile))
-            .collect();
-        // The far tail is left out where nobody has samples for it; the others get their dashes.
-        if percentile.percentile < 99.95 || cells.iter().any(|cell| cell.value.is_some()) {
-            found.push((percentile.metric(), cells));
+        for percentile in PERCENTILES.iter().filter(|percentile| percentile.of == of) {
+            let targets = by_target.iter().zip(&merged);
+            let cells: Vec<Cell> = targets
+                .map(|(turns, merged)| percentile_cell(turns, merged, *percentile))
+                .collect();
+            // The far tail is left out where nobody has samples for it; the others get their dashes.
+            if percentile.percentile < 99.95 || cells.iter().any(|cell| cell.value.is_some()) {
+                found.push((percentile.metric(), cells));
+            }
         }
     }
     // Stable: within a group in the order in which they were found.
@@ -332,7 +331,7 @@ fn lines(by_target: &[Vec<&Measurement>], scale: Scale) -> Vec<Line> {
     found.into_iter().map(|(m, cells)| line(m, cells)).collect()
 }
 
-fn percentile_cell(turns: &[&Measurement], percentile: Percentile) -> Cell {
+fn percentile_cell(turns: &[&Measurement], merged: &Recorder, percentile: Percentile) -> Cell {
     let of_turn = |turn: &&Measurement| {
         let measured = turn.measured.as_ref()?;
         let value = percentile
@@ -341,7 +340,7 @@ fn percentile_cell(turns: &[&Measurement], percentile: Percentile) -> Cell {
         Some((turn.key.repeat, value))
     };
     Cell {
-        value: merged(turns, percentile.of).percentile_us(percentile.percentile),
+        value: merged.percentile_us(percentile.percentile),
         repeats: turns.iter().filter_map(of_turn).collect(),
     }
 }
@@ -349,9 +348,12 @@ fn percentile_cell(turns: &[&Measurement], percentile: Percentile) -> Cell {
 fn merged(turns: &[&Measurement], of: Group) -> Recorder {
     let mut whole = Recorder::default();
     for measured in turns.iter().filter_map(|turn| turn.measured.as_ref()) {
-        whole
-            .merge(super::metrics::recorder(of, measured))
-            .expect("all recorders have the same bounds");
+        let recorder = super::metrics::recorder(of, measured);
+        if !recorder.is_empty() {
+            whole
+                .merge(recorder)
+                .expect("all recorders have the same bounds");
+        }
     }
     whole
 }
@@ -378,3 +380,6 @@ fn line(metric: Metric, cells: Vec<Cell>) -> Line {
         ratios,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -179,3 +179,76 @@ fn paragraph(out: &mut String, text: &str) {
         let _ = writeln!(out, "{indent}{line}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{empty, moved, turn, whole, TARGETS};
+    use super::*;
+    use crate::measure::Measured;
+    use crate::results::Results;
+
+    fn small() -> Results {
+        let mut results = empty(&["highwater", "kafka", "floor"]);
+        let rates = [[500.0, 100.0, 540.0], [520.0, 104.0, 520.0]];
+        for (n, rates) in rates.iter().enumerate() {
+            for (target, rate) in TARGETS.iter().zip(rates) {
+                let mut turn = turn("a", "capacity", target, n as u32 + 1);
+                turn.measured = Some(Measured {
+                    produced: moved(rate * 1e3, 1024),
+                    ..Measured::default()
+                });
+                results.measurements.push(turn);
+            }
+        }
+        let mut missing = turn("j", "start", "kafka", 1);
+        missing.missing = Some("its jars are not there".to_owned());
+        results.measurements.push(missing);
+        results
+    }
+
+    #[test]
+    fn a_report_is_a_table_with_ratios_goals_and_what_is_missing() {
+        let results = small();
+        let text = text(&Summary::of(&results));
+        let expected = include_str!("terminal.txt");
+        assert_eq!(text, expected, "{text}");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let mut results = whole(300);
+        let long = "an extremely long name ".repeat(20);
+        for turn in &mut results.measurements {
+            turn.title.push_str(&long);
+            turn.key.load.push_str(&long);
+            turn.notes.push(long.clone());
+        }
+        let text = text(&Summary::of(&results));
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(WIDTH), "{text}");
+    }
+
+    #[test]
+    fn names_cannot_command_the_terminal() {
+        let mut results = small();
+        results.settings.targets[1].description = "\u{1b}[2J".to_owned();
+        for turn in &mut results.measurements {
+            turn.key.target = turn.key.target.replace("kafka", "\u{1b}]0;k");
+            turn.key.load = "\u{1b}[31m\r\n".to_owned();
+            turn.notes = vec!["\u{7}".to_owned()];
+        }
+        let text = text(&Summary::of(&results));
+        let control = |c: char| c.is_control() && c != '\n';
+        assert!(!text.contains(control), "{text:?}");
+    }
+
+    #[test]
+    fn nothing_measured_is_a_report_too() {
+        let results = empty(&[]);
+        let text = text(&Summary::of(&results));
+        assert_eq!(
+            text,
+            "Sample CPU, 2 CPUs, 24.0 GiB of memory, Linux 6.18, ext4\n"
+        );
+    }
+}
