@@ -190,14 +190,9 @@ impl Comparison {
         (after, is): (&Summary<'_>, &Row<'_>),
         at: &str,
     ) {
-        let same_work = was.definition == is.definition && self.is_same_rate(was.rate, is.rate);
-        if was.definition != is.definition {
+        let same_case = was.definition == is.definition;
+        if !same_case {
             let text = format!("{at} is not the same case in both runs");
-            self.differences.push(text);
-        } else if let (false, Some(old), Some(new)) = (same_work, was.rate, is.rate) {
-            let (old, new) = (value(old, RECORDS), value(new, RECORDS));
-            let text =
-                format!("{at} had a rate of {old} in the old run and of {new} in the new one");
             self.differences.push(text);
         }
         for (place, target) in after.targets.iter().enumerate() {
@@ -212,6 +207,18 @@ impl Comparison {
             let Some(old_place) = old_place.filter(|_| new_has && old_has) else {
                 continue;
             };
+            let (old_rate, new_rate) = (was.rates[old_place], is.rates[place]);
+            let same_rate = self.is_same_rate(old_rate, new_rate);
+            if let (true, false, Some(old), Some(new)) = (same_case, same_rate, old_rate, new_rate)
+            {
+                let (old, new) = (value(old, RECORDS), value(new, RECORDS));
+                let text =
+                    format!("{at} had a rate of {old} in the old run and of {new} in the new one");
+                if !self.differences.contains(&text) {
+                    self.differences.push(text);
+                }
+            }
+            let same_work = same_case && same_rate;
             for line in is.lines.iter().filter(|line| line.metric.name != STEAL) {
                 let old = was.lines.iter().find(|old| old.metric == line.metric);
                 let cells = old.map(|old| (&old.cells[old_place], &line.cells[place]));

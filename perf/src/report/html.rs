@@ -3,7 +3,7 @@
 //! Whatever comes from the results goes through [`escape`].
 
 use super::goals::Outcome;
-use super::metrics::{Group, RECORDS};
+use super::metrics::Group;
 use super::overview::overview;
 use super::plots::{by_percentile, class, over_time, throughput_against_latency, Plot};
 use super::summary::{Case, Line, Ratio, Row, Summary, Workload};
@@ -248,15 +248,11 @@ impl Page<'_> {
         }
         self.push("</tr>");
         for row in rows {
-            let at = match row.rate {
-                Some(rate) => format!("{}, {}", row.load, value(rate, RECORDS)),
-                None => row.load.clone(),
-            };
             let columns = targets.len() + 1;
             let _ = write!(
                 self.out,
                 "<tr class=\"load\"><th colspan=\"{columns}\">{}</th></tr>",
-                escape(&at)
+                escape(&row.at())
             );
             for line in row.lines.iter().filter(|line| shown(row, line)) {
                 let _ = write!(self.out, "<tr><td>{}</td>", escape(&name(&line.metric)));

@@ -66,7 +66,7 @@ pub fn by_percentile(summary: &Summary<'_>, row: &Row<'_>, of: Group) -> Option<
     } else {
         "Acknowledged"
     };
-    let caption = format!("{what}, latency by percentile{}", at(row));
+    let caption = format!("{what}, latency by percentile: {}", row.at());
     Some(Plot {
         svg: chart.render(&caption),
         caption,
@@ -205,12 +205,12 @@ pub fn over_time(summary: &Summary<'_>, row: &Row<'_>) -> Vec<Plot> {
         draw(
             by_second,
             &pick,
-            format!("Over time: {what} {named}{}", at(row)),
+            format!("Over time, {what} {named}: {}", row.at()),
         ),
         draw(
             rates,
             &count,
-            format!("Over time: records {named}{}", at(row)),
+            format!("Over time, records {named}: {}", row.at()),
         ),
     ]
 }
@@ -237,12 +237,5 @@ fn round(text: String) -> String {
             format!("{number} {unit}")
         }
         _ => text,
-    }
-}
-
-fn at(row: &Row<'_>) -> String {
-    match row.rate {
-        Some(rate) => format!(", at {} ({})", value(rate, RECORDS), row.load),
-        None => format!(", at {}", row.load),
     }
 }

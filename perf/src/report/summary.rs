@@ -4,7 +4,8 @@
 //! ratio is taken within each repeat, whose turns followed each other, and is told as the median with the range.
 
 use super::goals::{self, Verdict};
-use super::metrics::{scalars, Group, Metric, Percentile, Scale, PERCENTILES};
+use super::metrics::{scalars, Group, Metric, Percentile, Scale, PERCENTILES, RECORDS};
+use super::text::value;
 use crate::measure::Recorder;
 use crate::results::{Measurement, Results, TargetInfo};
 
@@ -35,10 +36,16 @@ pub struct Case<'a> {
 #[derive(Debug)]
 pub struct Row<'a> {
     pub load: String,
-    /// Records a second that were asked for; `None` at saturation, and where there is no load.
+    /// Records a second that were asked for, of the first target that has any; `None` at saturation, and where there
+    /// is no load.
     pub rate: Option<f64>,
+    /// Of each target.
+    pub rates: Vec<Option<f64>>,
+    /// Whether all targets were asked for the same rate; otherwise, as at shares of each one's own capacity, they are
+    /// not compared.
+    pub same_rate: bool,
     pub definition: String,
-    /// Measured in fewer repeats than its case: a point of a curve.
+    /// Measured in fewer repeats than its case, or by each target at a rate of its own: a point of a curve.
     pub curve: bool,
     pub lines: Vec<Line>,
     pub notes: Vec<Note>,
@@ -109,7 +116,8 @@ impl<'a> Summary<'a> {
         for case in workloads.iter_mut().flat_map(|w| &mut w.cases) {
             let most = case.rows.iter().map(Row::repeats).max().unwrap_or(0);
             for row in &mut case.rows {
-                row.curve = row.rate.is_some() && row.repeats() < most;
+                let few = row.repeats() < most;
+                row.curve = row.rate.is_some() && (few || !row.same_rate);
             }
         }
         let mut summary = Summary {
@@ -153,10 +161,21 @@ impl<'a> Row<'a> {
         let by_target: Vec<Vec<&Measurement>> = targets.iter().map(of_target).collect();
         let all = || by_target.iter().flatten();
         let measured = all().find_map(|turn| turn.measured.as_ref());
-        let lines = lines(&by_target, Scale::of(measured, cpus));
+        let rate_of = |turns: &Vec<&Measurement>| turns.iter().find_map(|turn| turn.rate);
+        let rates: Vec<Option<f64>> = by_target.iter().map(rate_of).collect();
+        let asked = || rates.iter().flatten().copied();
+        let same_rate = range(asked()).is_none_or(|(low, high)| high <= low * SAME_RATE);
+        let mut lines = lines(&by_target, Scale::of(measured, cpus));
+        if !same_rate {
+            for ratio in lines.iter_mut().flat_map(|line| &mut line.ratios) {
+                *ratio = None;
+            }
+        }
         let mut row = Row {
             load: turns.first().map_or(String::new(), |t| t.key.load.clone()),
-            rate: all().find_map(|turn| turn.rate),
+            rate: asked().next(),
+            rates,
+            same_rate,
             definition: turns
                 .first()
                 .map_or(String::new(), |t| t.definition.clone()),
@@ -176,6 +195,15 @@ impl<'a> Row<'a> {
         }
         row.turns = by_target;
         row
+    }
+
+    /// The load, with its rate.
+    pub fn at(&self) -> String {
+        match self.rate {
+            None => self.load.clone(),
+            Some(_) if !self.same_rate => format!("{}, each at its own rate", self.load),
+            Some(rate) => format!("{}, {}", self.load, value(rate, RECORDS)),
+        }
     }
 
     fn repeats(&self) -> usize {
@@ -203,7 +231,7 @@ impl<'a> Row<'a> {
                 .or(self.percentile(Group::Acknowledged, 99.0));
             return latency.into_iter().collect();
         }
-        let records = |line: &&Line| line.metric.unit == super::metrics::RECORDS;
+        let records = |line: &&Line| line.metric.unit == RECORDS;
         let rates: Vec<&Line> = of_group(Group::Throughput).filter(records).collect();
         if rates.is_empty() {
             return of_group(Group::Figure).collect();
@@ -230,6 +258,9 @@ impl Ratio {
         range(self.pairs.iter().copied()).filter(|_| self.pairs.len() > 1)
     }
 }
+
+/// Rates that differ by less are the same.
+const SAME_RATE: f64 = 1.01;
 
 /// The middle one; of an even number the mean of the two in the middle.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {

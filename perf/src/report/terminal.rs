@@ -28,7 +28,9 @@ pub fn at_first_look(row: &Row<'_>, line: &Line) -> bool {
             metric.name == PRODUCED || is(CONSUMED, "MB/s") || !produced
         }
         Group::Throughput => false,
-        Group::Acknowledged | Group::Delivered => !saturated || metric.name.ends_with(" p99"),
+        Group::Acknowledged | Group::Delivered => {
+            !saturated || metric.name.ends_with(" p50") || metric.name.ends_with(" p99")
+        }
         Group::ScheduleDelay | Group::Figure => true,
         Group::Cost => metric.name == "broker CPU" || metric.name == "resident memory",
     }
@@ -122,10 +124,7 @@ fn table(out: &mut String, summary: &Summary<'_>, workload: &Workload<'_>, other
     let _ = writeln!(out, "{}", head.trim_end());
     for case in &workload.cases {
         for row in case.rows.iter().filter(|row| !row.curve) {
-            let mut load = plain(&row_name(&case.name, &row.load));
-            if let Some(rate) = row.rate {
-                let _ = write!(load, ", {}", value(rate, RECORDS));
-            }
+            let load = plain(&row_name(&case.name, &row.at()));
             let _ = writeln!(out, "{}", clip(&load, WIDTH));
             for line in row.lines.iter().filter(|line| at_first_look(row, line)) {
                 table_line(out, line, others);

@@ -69,7 +69,7 @@ fn the_page_is_well_formed_and_needs_nothing_beside_it() {
         "At a glance",
         "latency by percentile",
         "Throughput against latency",
-        "Over time",
+        "Over time, longest acknowledged: capacity",
         "Goals: ",
         "5.36x better",
         " of the floor",

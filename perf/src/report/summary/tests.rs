@@ -194,3 +194,26 @@ fn a_median_is_the_middle() {
     assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
     assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
 }
+
+#[test]
+fn targets_at_rates_of_their_own_are_a_curve_and_are_not_compared() {
+    let mut turns = [("one", 100.0), ("two", 300.0)].map(|(t, us)| timed(t, 1, us, 2_000));
+    for (turn, same) in [(0, true), (1, false)] {
+        turns[turn].rate = Some(1000.0 * (turn + 1) as f64);
+        if same {
+            turns[1].rate = turns[0].rate;
+        }
+        let results = with(turns.to_vec());
+        let summary = Summary::of(&results);
+        let row = &summary.workloads[0].cases[0].rows[0];
+        let line = row.percentile(Group::Acknowledged, 50.0).unwrap();
+        assert_eq!(line.ratios[1].is_some(), same);
+        assert_eq!((row.same_rate, row.curve), (same, !same));
+        let at = if same {
+            "half, 1.00 k/s"
+        } else {
+            "half, each at its own rate"
+        };
+        assert_eq!(row.at(), at);
+    }
+}
