@@ -55,6 +55,10 @@ enum Command {
     Scrape(scrape::ScrapeArgs),
     /// What the machine does by itself: round trips, direct writes and flushes, sends, direct reads.
     Floor(floor::raw::FloorArgs),
+    /// The table of a run's results, and a page with plots.
+    Report(report::ReportArgs),
+    /// What changed between two runs.
+    Compare(report::compare::CompareArgs),
     /// Work for valgrind to count, see scripts/instructions.
     Instructions(instructions::InstructionsArgs),
 }
@@ -76,6 +80,13 @@ fn work(command: Command) -> anyhow::Result<()> {
         Command::Groups(args) => groups::run(&args),
         Command::Scrape(args) => scrape::run(&args),
         Command::Floor(args) => floor::raw::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Compare(args) => {
+            if report::compare::run(&args)? {
+                std::process::exit(1);
+            }
+            Ok(())
+        }
         Command::Instructions(args) => instructions::run(&args),
     }
 }
