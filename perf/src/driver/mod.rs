@@ -50,7 +50,7 @@ pub trait Driver {
 /// The client of a protocol; for Kafka's, the library that is asked for.
 pub fn for_job(protocol: Protocol, name: DriverName) -> Result<Box<dyn Driver>> {
     Ok(match (protocol, name) {
-        (Protocol::Kafka, DriverName::Native) => bail!("soon"),
+        (Protocol::Kafka, DriverName::Native) => Box::new(native::Native::default()),
         (Protocol::Kafka, DriverName::Librdkafka) => bail!("soon"),
         (Protocol::Nats, DriverName::Native) => Box::new(nats::NatsDriver),
         (Protocol::Redis, DriverName::Native) => Box::new(redis::RedisDriver),

@@ -68,8 +68,9 @@ pub struct RunArgs {
     fresh: bool,
 }
 
-/// Disk that is needed beside what one measurement writes, bytes: indexes, preallocated segments, logs.
-const DISK_BESIDE: u64 = 2 << 30;
+/// Disk that is needed beside what one measurement writes, bytes: a warm-up, indexes,
+/// preallocated segments, logs.
+const DISK_BESIDE: u64 = 4 << 30;
 
 pub fn run(args: &RunArgs) -> Result<()> {
     let stop = Stop::on_signals()?;

@@ -15,21 +15,17 @@ pub struct Spec {
 pub enum What {
     /// The machine's own: no broker, but what a broker cannot do without.
     Floor,
-    Nats,
-    Redis,
-    /// Whatever speaks Kafka's protocol: [`crate::target::parse`] knows more.
-    Kafka,
+    /// Whatever [`crate::target::parse`] knows.
+    Broker,
 }
 
 impl Spec {
-    /// `floor`, `nats` and `redis`, with `NAME=` before it or not; anything else is a broker of Kafka's protocol.
+    /// `floor`, with `NAME=` before it or not; anything else is a broker.
     fn parse(text: &str) -> Spec {
         let (name, what) = text.split_once('=').unwrap_or((text, text));
         let what = match what {
             "floor" => What::Floor,
-            "nats" => What::Nats,
-            "redis" => What::Redis,
-            _ => What::Kafka,
+            _ => What::Broker,
         };
         // Settings that hold a `=` follow a comma.
         let name = name.split(',').next().unwrap_or(name);
@@ -77,12 +73,14 @@ mod tests {
     #[test]
     fn a_name_stands_before_what_it_names() {
         let named = |name: &str, what| (name.to_owned(), what);
-        assert_eq!(parsed("kafka"), named("kafka", What::Kafka));
+        assert_eq!(parsed("kafka"), named("kafka", What::Broker));
         assert_eq!(parsed("floor"), named("floor", What::Floor));
-        assert_eq!(parsed("n=nats"), named("n", What::Nats));
-        assert_eq!(parsed("redis"), named("redis", What::Redis));
-        assert_eq!(parsed("a=highwater:/tmp/a=b"), named("a", What::Kafka));
-        assert_eq!(parsed("10.0.0.5:9092"), named("10.0.0.5:9092", What::Kafka));
+        assert_eq!(parsed("f=floor"), named("f", What::Floor));
+        assert_eq!(parsed("a=highwater:/tmp/a=b"), named("a", What::Broker));
+        assert_eq!(
+            parsed("10.0.0.5:9092"),
+            named("10.0.0.5:9092", What::Broker)
+        );
     }
 
     #[test]

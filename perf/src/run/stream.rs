@@ -105,16 +105,19 @@ pub fn with_topics<T>(
             target.create_topic(name, &turn.case.topic)
         })
         .and_then(|()| work(&names));
-    let deleted = names[..made]
-        .iter()
-        .map(|name| target.delete_topic(name))
-        .fold(Ok(()), Result::and);
+    let deleted = delete(target, &names[..made]);
     let result = result?;
     deleted.context("what was measured can't be deleted")?;
     if let (Some(dir), Some(before)) = (target.data_dir(), before) {
         wait_until_gone(turn, dir, before)?;
     }
     Ok(result)
+}
+
+/// Deletes each of them, whatever comes of the others.
+pub fn delete(target: &dyn Target, topics: &[String]) -> Result<()> {
+    let each = topics.iter().map(|topic| target.delete_topic(topic));
+    each.fold(Ok(()), Result::and)
 }
 
 /// Names that nobody else has: the broker may be one that others use.
@@ -199,7 +202,7 @@ impl Watch {
 }
 
 /// What keeps the figures from being what they seem.
-fn notes(turn: &Turn<'_>, measured: &Measured, cost: Option<&Cost>) -> Vec<String> {
+pub fn notes(turn: &Turn<'_>, measured: &Measured, cost: Option<&Cost>) -> Vec<String> {
     const BUSY: f64 = 0.9;
     const KEPT: f64 = 0.98;
     const STEAL: f64 = 0.05;

@@ -2,12 +2,13 @@
 
 use super::session::World;
 use super::spec::{Spec, What};
-use crate::driver::Driver;
-use crate::report::{self, store};
+use crate::driver::{self, Driver};
+use crate::report::{self, html, store, summary::Summary, terminal};
 use crate::results::Results;
 use crate::target::{self, Protocol, Target};
 use crate::workload::{self, DriverName};
 use anyhow::{bail, ensure, Context, Result};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -37,6 +38,13 @@ impl Real {
 
     /// Writes the report, and prints its table.
     pub fn report(&self, results: &Results) -> Result<()> {
+        let summary = Summary::of(results);
+        let page = self.out.join("report.html");
+        store::replace(&page, |file| {
+            Ok(file.write_all(html::page(&summary).as_bytes())?)
+        })?;
+        report::show(&terminal::text(&summary))?;
+        eprintln!("the same as a page: {}", page.display());
         Ok(())
     }
 
@@ -51,7 +59,7 @@ impl World for Real {
     }
 
     fn driver(&self, protocol: Protocol, name: DriverName) -> Result<Box<dyn Driver>> {
-        bail!("soon {protocol:?} {name:?}")
+        driver::for_job(protocol, name)
     }
 
     fn is_broker(&self, n: usize) -> bool {
@@ -70,8 +78,8 @@ impl World for Real {
 
 fn make(spec: &Spec, options: &target::Options) -> Result<Box<dyn Target>> {
     match spec.what {
-        What::Kafka => target::parse(&spec.text, options),
-        _ => bail!("soon"),
+        What::Floor => bail!("soon"),
+        What::Broker => target::parse(&spec.text, options),
     }
 }
 

@@ -33,7 +33,7 @@ mod turns;
 mod work;
 
 use super::records::{Clock, Keys, Partitioner, Schedule};
-use super::{Driver, Job};
+use super::{Driver, Edge, Job};
 use crate::measure::{Measured, Moved};
 use crate::stop::Stop;
 use crate::target::Endpoint;
@@ -138,6 +138,7 @@ impl Native {
             limits,
             cpus: job.cpus,
             stop: job.stop,
+            on_measure: job.on_measure,
         };
         let (mut measured, caught_up) = setup.run(producers, fetchers, phases)?;
         measured.drained_after_s = caught_up.filter(|_| drain.is_some());
@@ -177,6 +178,7 @@ pub fn read_all(
             limits: Limits::whole(),
             cpus,
             stop,
+            on_measure: &|_| (),
         };
         let (measured, _) = setup.run(Vec::new(), fetchers, Phases::whole)?;
         Ok(measured)
@@ -221,6 +223,7 @@ pub fn fill(
             limits: Limits::whole(),
             cpus: &[],
             stop,
+            on_measure: &|_| (),
         };
         let (measured, _) = setup.run(producers, Vec::new(), Phases::whole)?;
         Ok(measured.produced)
@@ -316,6 +319,7 @@ struct Setup<'a> {
     limits: Limits,
     cpus: &'a [usize],
     stop: &'a Stop,
+    on_measure: &'a (dyn Fn(Edge) + Sync),
 }
 
 impl Setup<'_> {
@@ -376,6 +380,9 @@ impl Setup<'_> {
                     scope.spawn(move || run(thread, clients, templates))
                 })
                 .collect();
+            tell_edges(shared, self.on_measure, || {
+                started.iter().all(|thread| thread.is_finished())
+            });
             let joined = started.into_iter().map(|thread| {
                 let panicked = |_| Err(anyhow::anyhow!("a thread of the client panicked"));
                 thread.join().unwrap_or_else(panicked)
@@ -389,6 +396,23 @@ impl Setup<'_> {
         let seconds = |at: u64| at.saturating_sub(shared.phases.consume) as f64 / 1e9;
         Ok((whole, shared.caught_up_at().map(seconds)))
     }
+}
+
+/// Tells when the measured time begins and ends, a few milliseconds late at most; nothing more once all is done.
+fn tell_edges(shared: &Shared<'_>, tell: &dyn Fn(Edge), is_done: impl Fn() -> bool) {
+    /// The end may come earlier than it seems.
+    const STEP_NS: u64 = 5_000_000;
+    let wait = |until: &dyn Fn() -> u64| loop {
+        let left = until().saturating_sub(shared.clock.now());
+        if left == 0 || is_done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_nanos(left.min(STEP_NS)));
+    };
+    wait(&|| shared.phases.measured);
+    tell(Edge::Start);
+    wait(&|| shared.end());
+    tell(Edge::End);
 }
 
 /// Says of a connection that was closed what the broker does not serve, if it is that.
