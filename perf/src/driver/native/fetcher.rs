@@ -128,6 +128,7 @@ impl Fetcher {
         let asked = self.asked.take();
         let asked = asked.context("the broker answered a fetch that was not sent")?;
         let mut total = Total::default();
+        let mut caught_up = false;
         let (readings, places, behind) = (&mut self.readings, &self.places, &mut self.behind);
         let (correlation, code) = read_fetched(answer, |fetched| {
             let partition = shared.cluster.number(fetched.topic, fetched.partition)?;
@@ -142,9 +143,7 @@ impl Fetcher {
             if !reading.was_caught_up && reading.offset >= fetched.high_watermark {
                 reading.was_caught_up = true;
                 *behind -= 1;
-                if *behind == 0 {
-                    shared.catch_up(now);
-                }
+                caught_up = *behind == 0;
             }
             Ok(())
         })?;
@@ -159,6 +158,10 @@ impl Fetcher {
             "the broker's answer to a fetch is not of that fetch"
         );
         work.count_consumed(total.records, total.bytes, now);
+        if caught_up {
+            // Only now: this may be the end of the measured time.
+            shared.catch_up(now);
+        }
         if shared.load.goal == Goal::Work && total.records > 0 {
             let at = between(shared.phases.measured, asked);
             work.measured.acknowledged.record(at, between(asked, now));
