@@ -21,11 +21,15 @@ mod groups;
 mod instructions;
 mod latency;
 mod measure;
+mod opinion;
 mod payload;
 mod process;
 mod report;
 mod restart;
 mod results;
+mod run {
+    pub mod room;
+}
 mod scrape;
 mod stop;
 mod target;
@@ -70,6 +74,8 @@ enum Command {
     Scrape(scrape::ScrapeArgs),
     /// What the machine does by itself: round trips, direct writes and flushes, sends, direct reads.
     Floor(floor::raw::FloorArgs),
+    /// What Kafka's own kafka-producer-perf-test says of the same targets.
+    Opinion(opinion::OpinionArgs),
     /// Work for valgrind to count, see scripts/instructions.
     Instructions(instructions::InstructionsArgs),
 }
@@ -83,6 +89,7 @@ fn main() -> anyhow::Result<()> {
         Command::Restart(args) => restart::run(&args),
         Command::Scrape(args) => scrape::run(&args),
         Command::Floor(args) => floor::raw::run(&args),
+        Command::Opinion(args) => opinion::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }
 }
