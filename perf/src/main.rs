@@ -12,6 +12,7 @@ mod floor;
 mod groups;
 mod instructions;
 mod measure;
+mod opinion;
 mod payload;
 mod process;
 mod report;
@@ -59,6 +60,8 @@ enum Command {
     Report(report::ReportArgs),
     /// What changed between two runs.
     Compare(report::compare::CompareArgs),
+    /// What Kafka's own kafka-producer-perf-test says of the same targets.
+    Opinion(opinion::OpinionArgs),
     /// Work for valgrind to count, see scripts/instructions.
     Instructions(instructions::InstructionsArgs),
 }
@@ -87,6 +90,7 @@ fn work(command: Command) -> anyhow::Result<()> {
             }
             Ok(())
         }
+        Command::Opinion(args) => opinion::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }
 }

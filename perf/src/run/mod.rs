@@ -5,7 +5,7 @@ mod cold;
 mod lifecycle;
 mod plan;
 mod progress;
-mod room;
+pub mod room;
 mod session;
 #[cfg(test)]
 mod session_tests;
