@@ -70,6 +70,9 @@ enum Command {
     Scrape(scrape::ScrapeArgs),
     /// What the machine does by itself: round trips, direct writes and flushes, sends, direct reads.
     Floor(floor::raw::FloorArgs),
+    /// The floor as a server, as the harness starts it.
+    #[command(hide = true)]
+    FloorServer(floor::server::ServerArgs),
     /// Work for valgrind to count, see scripts/instructions.
     Instructions(instructions::InstructionsArgs),
 }
@@ -83,6 +86,7 @@ fn main() -> anyhow::Result<()> {
         Command::Restart(args) => restart::run(&args),
         Command::Scrape(args) => scrape::run(&args),
         Command::Floor(args) => floor::raw::run(&args),
+        Command::FloorServer(args) => floor::server::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }
 }
