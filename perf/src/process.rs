@@ -1,5 +1,6 @@
 //! What the kernel tells of a broker's process, and a broker that is started here.
 
+pub use crate::target::cost::{cpu_time, resident_bytes};
 use anyhow::{bail, Context, Result};
 use std::collections::HashSet;
 use std::fs;
@@ -8,35 +9,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-
-/// Resident memory, bytes.
-pub fn resident_bytes(pid: u32) -> Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let status = fs::read_to_string(&path).with_context(|| format!("no process {pid}"))?;
-    let kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok())
-        .with_context(|| format!("{path} tells no VmRSS"))?;
-    Ok(kib * 1024)
-}
-
-/// CPU time that a process has taken, user and system.
-pub fn cpu_time(pid: u32) -> Result<Duration> {
-    /// Ticks of a second, the same on every Linux that runs here.
-    const TICK: Duration = Duration::from_millis(10);
-    let path = format!("/proc/{pid}/stat");
-    let stat = fs::read_to_string(&path).with_context(|| format!("no process {pid}"))?;
-    // The name, in parentheses, may hold spaces.
-    let after_name = stat.rsplit_once(')').map(|(_, after)| after);
-    let ticks = after_name.and_then(|fields| {
-        let mut fields = fields.split_whitespace().skip(11);
-        let user: u32 = fields.next()?.parse().ok()?;
-        let system: u32 = fields.next()?.parse().ok()?;
-        Some(user + system)
-    });
-    Ok(TICK * ticks.with_context(|| format!("{path} tells no CPU time"))?)
-}
 
 /// The process that listens on a broker's address, if this user may see it.
 pub fn listener_owner(broker: &str) -> Result<u32> {

@@ -19,6 +19,16 @@ pub struct Job<'a> {
     /// The CPUs of the client's threads, one each; empty: any, with one thread.
     pub cpus: &'a [usize],
     pub stop: &'a Stop,
+    /// Called once at the start and once at the end of the measured time, so that what the broker's process took is
+    /// read at these moments. It takes less than a millisecond.
+    pub on_measure: &'a (dyn Fn(Edge) + Sync),
+}
+
+/// An end of the measured time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    Start,
+    End,
 }
 
 /// A client library, or a protocol.

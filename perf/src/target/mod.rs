@@ -1,7 +1,20 @@
 //! What is measured: brokers that are started here, and brokers that run somewhere.
 
+pub mod admin;
 mod cgroup;
+pub mod cold;
+pub mod cost;
+pub mod external;
+#[cfg(test)]
+mod fake;
+pub mod highwater;
+pub mod kafka;
+mod kafka_settings;
+pub mod memory;
+mod parse;
 pub mod spawn;
+
+pub use parse::{parse, Options};
 
 use crate::workload::{Case, TopicPlan};
 use anyhow::Result;

@@ -190,14 +190,16 @@ impl Spawned {
         self.printed(64 << 10).unwrap_or_default()
     }
 
-    /// The last lines that it has printed, for an error.
+    /// The last lines that it has printed, for an error; without those of a Java stack.
     pub fn last_words(&self) -> String {
         const LINES: usize = 8;
-        match self.printed(4 << 10) {
+        match self.printed(16 << 10) {
             Err(error) => format!("its log {} can't be read: {error}", self.log.display()),
             Ok(text) if text.trim().is_empty() => "it printed nothing".to_owned(),
             Ok(text) => {
-                let lines: Vec<&str> = text.trim_end().lines().collect();
+                let in_stack = |line: &&str| line.trim_start().starts_with("at ");
+                let lines = text.trim_end().lines().filter(|line| !in_stack(line));
+                let lines: Vec<&str> = lines.collect();
                 lines[lines.len().saturating_sub(LINES)..].join("\n")
             }
         }

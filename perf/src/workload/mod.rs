@@ -211,6 +211,9 @@ pub struct Timing {
     /// Seconds at the start of each measurement that do not count.
     pub warmup_s: f64,
     pub measure_s: f64,
+    /// Seconds of saturation that are thrown away after each start of a target, before its first measurement: for
+    /// compilers that work while the program runs. The same for all.
+    pub settle_s: f64,
     /// Turns of each target.
     pub repeats: u32,
     /// A measurement ends early when this many bytes of values were produced.
@@ -308,6 +311,7 @@ impl Default for Timing {
         Timing {
             warmup_s: 2.0,
             measure_s: 8.0,
+            settle_s: 8.0,
             repeats: 3,
             bytes_max: 4_000_000_000,
         }

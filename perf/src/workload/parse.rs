@@ -118,8 +118,9 @@ fn check(case: &Case) -> Result<()> {
     ensure!(
         timing.measure_s > 0.0
             && timing.warmup_s >= 0.0
-            && timing.measure_s + timing.warmup_s <= 3600.0,
-        "timing: measure_s is above 0, warmup_s at least 0, both together at most 3600"
+            && timing.settle_s >= 0.0
+            && timing.measure_s + timing.warmup_s + timing.settle_s <= 3600.0,
+        "timing: measure_s is above 0, warmup_s and settle_s at least 0, all together at most 3600"
     );
     ensure!(
         (1..=100).contains(&timing.repeats) && timing.bytes_max > 0,

@@ -1,4 +1,4 @@
-//! Percentiles, printed only where enough samples lie beyond them.
+//! Columns of plain figures for the terminal; percentiles only where enough samples lie beyond them.
 
 use hdrhistogram::Histogram;
 
