@@ -62,6 +62,9 @@ enum Command {
     Compare(report::compare::CompareArgs),
     /// What Kafka's own kafka-producer-perf-test says of the same targets.
     Opinion(opinion::OpinionArgs),
+    /// The floor as a server, as the harness starts it.
+    #[command(hide = true)]
+    FloorServer(floor::server::ServerArgs),
     /// Work for valgrind to count, see scripts/instructions.
     Instructions(instructions::InstructionsArgs),
 }
@@ -91,6 +94,7 @@ fn work(command: Command) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Opinion(args) => opinion::run(&args),
+        Command::FloorServer(args) => floor::server::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }
 }
