@@ -150,7 +150,8 @@ impl Page<'_> {
         let _ = write!(
             self.out,
             "<h2>At a glance</h2><p class=\"soft\">Right of the line at 1x {first} is the better one. A dot is the \
-             median of the repeats, its whiskers their range; the scale is logarithmic.</p>\
+             median of the repeats, its whiskers their range; the scale is logarithmic. Rows with (!) have a \
+             note beside their figures.</p>\
              <div class=\"scroll\">{svg}</div>"
         );
     }

@@ -102,7 +102,8 @@ fn label(case: &Case<'_>, row: &Row<'_>, line: &Line) -> String {
         [_] if !case.name.is_empty() => case.name.clone(),
         _ => row_name(&case.name, &row.load),
     };
-    format!("{at}: {}", name(&line.metric))
+    let noted = if row.notes.is_empty() { "" } else { " (!)" };
+    format!("{at}: {}{noted}", name(&line.metric))
 }
 
 fn panel(

@@ -175,7 +175,7 @@ fn goals(out: &mut String, summary: &Summary<'_>) {
     if summary.goals.is_empty() {
         return;
     }
-    out.push_str("\nGoals\n");
+    out.push_str("\nGoals; where there is a (!) a note above says what the figures are not\n");
     for verdict in &summary.goals {
         let goal = clip(&plain(&verdict.goal), 60);
         let measured = clip(&plain(&verdict.measured), 38);
