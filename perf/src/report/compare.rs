@@ -328,12 +328,12 @@ fn differences(old: &Summary<'_>, new: &Summary<'_>) -> Vec<String> {
         let (kernel, files) = (&machine.kernel, &machine.file_system);
         format!("{cpu} with {cpus} CPUs, {memory}, Linux {kernel}, {files}")
     };
-    add("machine", machine(old), machine(new));
+    add("The machine", machine(old), machine(new));
     let length = |summary: &Summary<'_>| {
         let quick = summary.results.settings.quick;
         if quick { "quick" } else { "full" }.to_owned()
     };
-    add("length of the runs", length(old), length(new));
+    add("The length of the runs", length(old), length(new));
     let share = |summary: &Summary<'_>| {
         let settings = &summary.results.settings;
         format!(
@@ -344,7 +344,7 @@ fn differences(old: &Summary<'_>, new: &Summary<'_>) -> Vec<String> {
             settings.client_cpus
         )
     };
-    add("share of the machine", share(old), share(new));
+    add("The share of the machine", share(old), share(new));
     for target in &new.targets {
         if let Some(place) = old.target(&target.name) {
             let old = old.targets[place].description.clone();

@@ -1,13 +1,14 @@
 //! What Highwater promises beside Apache Kafka and the machine's floor, and whether a run bears it out.
 
 use super::metrics::{Group, PRODUCED, RECORDS};
-use super::summary::{Line, Ratio, Row, Summary, Workload};
+use super::summary::{Line, Note, Ratio, Row, Summary, Workload};
 
 /// One promise, measured in one row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// `(a) capacity: at least 5x kafka`.
     pub goal: String,
+    /// Ends with `(!)` where a note of the row says what keeps it from being what it seems.
     pub measured: String,
     pub outcome: Outcome,
 }
@@ -81,13 +82,15 @@ fn of_workload(
             let mut add = |goal: String, against: &str, line: Option<&Line>, least: f64, words| {
                 let place = summary.target(against);
                 let ratio = line.zip(place).and_then(|(l, at)| l.ratios[at].as_ref());
-                verdicts.push(judge(
-                    format!("{name}: {goal}"),
-                    ratio,
-                    least,
-                    words,
-                    || why_not(row, &summary.targets[0].name, against),
-                ));
+                let first = &summary.targets[0].name;
+                let goal = format!("{name}: {goal}");
+                let why_not = || why_not(row, first, against);
+                let mut verdict = judge(goal, ratio, least, words, why_not);
+                let noted = |note: &Note| note.target == *first || note.target == against;
+                if ratio.is_some() && row.notes.iter().any(noted) {
+                    verdict.measured.push_str(" (!)");
+                }
+                verdicts.push(verdict);
             };
             if row.rate.is_none() {
                 let rate = row.line(Group::Throughput, PRODUCED, RECORDS);
@@ -294,6 +297,17 @@ mod tests {
             .iter()
             .all(|(_, outcome)| *outcome == Outcome::NotMeasured));
         assert_eq!(told[0].0, "kafka: no jars");
+    }
+
+    #[test]
+    fn a_figure_with_a_note_says_so() {
+        let mut results = capacities("a", &[[500.0, 100.0, 500.0]]);
+        results.measurements[2].notes = vec!["the client was the limit".to_owned()];
+        let told = outcomes(&results, "(a)");
+        assert!(
+            !told[0].0.contains("(!)") && told[1].0.ends_with("(!)"),
+            "{told:?}"
+        );
     }
 
     #[test]

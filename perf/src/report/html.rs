@@ -118,14 +118,11 @@ impl Page<'_> {
         let count = |outcome| goals.iter().filter(|v| v.outcome == outcome).count();
         let met = count(Outcome::Met) + count(Outcome::MetInMedian);
         let measured = goals.len() - count(Outcome::NotMeasured);
-        let _ = write!(
-            self.out,
-            "<h2>Goals: {met} of {measured} measured ones are met</h2>"
-        );
-        if measured < goals.len() {
-            let left = goals.len() - measured;
-            let _ = write!(self.out, "<p class=\"soft\">{left} not measured.</p>");
-        }
+        let heading = match measured {
+            0 => "Goals: none measured in this run".to_owned(),
+            _ => format!("Goals: {met} of the {measured} that were measured are met"),
+        };
+        let _ = write!(self.out, "<h2>{heading}</h2>");
         self.push("<table class=\"text\"><tr><th>Goal</th><th>Measured</th><th></th></tr>");
         for verdict in goals {
             let class = match verdict.outcome {
@@ -153,7 +150,8 @@ impl Page<'_> {
         let _ = write!(
             self.out,
             "<h2>At a glance</h2><p class=\"soft\">Right of the line at 1x {first} is the better one. A dot is the \
-             median of the repeats, its whiskers their range; the scale is logarithmic.</p>\
+             median of the repeats, its whiskers their range; the scale is logarithmic. Rows with (!) have a \
+             note beside their figures.</p>\
              <div class=\"scroll\">{svg}</div>"
         );
     }

@@ -1,7 +1,7 @@
 //! The chart of all rows: how many times better than Kafka, and what share of the floor, with the ranges.
 
 use super::goals::row_name;
-use super::summary::{Line, Ratio, Row, Summary};
+use super::summary::{Case, Line, Ratio, Row, Summary};
 use super::svg::{escape, Axis};
 use super::text::{clip, name, times, times_range};
 use std::fmt::Write;
@@ -15,7 +15,7 @@ pub fn overview(summary: &Summary<'_>) -> Option<String> {
             if against.iter().any(|other| line.ratios[*other].is_some()) {
                 entries.push(Entry {
                     letter: workload.label(),
-                    label: label(&case.name, row, line),
+                    label: label(case, row, line),
                     line,
                 });
             }
@@ -96,9 +96,14 @@ fn against(summary: &Summary<'_>) -> Vec<usize> {
     known
 }
 
-fn label(case: &str, row: &Row<'_>, line: &Line) -> String {
-    let load = row_name(case, &row.load);
-    format!("{load}: {}", name(&line.metric))
+fn label(case: &Case<'_>, row: &Row<'_>, line: &Line) -> String {
+    // The only load of a case needs no name.
+    let at = match case.rows.as_slice() {
+        [_] if !case.name.is_empty() => case.name.clone(),
+        _ => row_name(&case.name, &row.load),
+    };
+    let noted = if row.notes.is_empty() { "" } else { " (!)" };
+    format!("{at}: {}{noted}", name(&line.metric))
 }
 
 fn panel(

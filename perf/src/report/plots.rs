@@ -103,7 +103,8 @@ pub fn throughput_against_latency(summary: &Summary<'_>, case: &Case<'_>) -> Opt
             }
         }
     }
-    if rows.len() < 2 || curves.iter().all(|(.., points)| points.len() < 2) {
+    // Two points are no curve; often they are not even of the same kind of load.
+    if rows.len() < 3 || curves.iter().all(|(.., points)| points.len() < 2) {
         return None;
     }
     let points = || curves.iter().flat_map(|(.., points)| points);

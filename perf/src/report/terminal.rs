@@ -32,12 +32,22 @@ pub fn at_first_look(row: &Row<'_>, line: &Line) -> bool {
             !saturated || metric.name.ends_with(" p50") || metric.name.ends_with(" p99")
         }
         Group::ScheduleDelay | Group::Figure => true,
+        // A lifecycle has figures of its own for these.
+        Group::Cost
+            if row
+                .lines
+                .iter()
+                .all(|line| line.metric.group >= Group::Figure) =>
+        {
+            false
+        }
         Group::Cost => metric.name == "broker CPU" || metric.name == "resident memory",
     }
 }
 
 /// Columns of the whole.
 const WIDTH: usize = 120;
+/// Of the metrics' names at least; more where there are fewer targets.
 const NAME: usize = 26;
 const VALUE: usize = 10;
 const RATIO: usize = 18;
@@ -117,7 +127,15 @@ fn table(out: &mut String, summary: &Summary<'_>, workload: &Workload<'_>, other
         let name = summary.targets.get(place).map_or("", |target| &target.name);
         clip(&plain(name), VALUE - 1)
     };
-    let mut head = format!("{:NAME$}{:>VALUE$}", "", target(0));
+    let mut longest = 0;
+    for row in workload.cases.iter().flat_map(|case| &case.rows) {
+        for line in row.lines.iter().filter(|line| at_first_look(row, line)) {
+            longest = longest.max(name(&line.metric).chars().count());
+        }
+    }
+    let room = WIDTH - VALUE - others.len() * (VALUE + RATIO);
+    let width = (longest + 3).clamp(NAME, room.max(NAME));
+    let mut head = format!("{:width$}{:>VALUE$}", "", target(0));
     for other in others {
         let _ = write!(head, "{:>VALUE$}{:RATIO$}", target(*other), "");
     }
@@ -127,19 +145,19 @@ fn table(out: &mut String, summary: &Summary<'_>, workload: &Workload<'_>, other
             let load = plain(&row_name(&case.name, &row.at()));
             let _ = writeln!(out, "{}", clip(&load, WIDTH));
             for line in row.lines.iter().filter(|line| at_first_look(row, line)) {
-                table_line(out, line, others);
+                table_line(out, line, others, width);
             }
         }
     }
 }
 
-fn table_line(out: &mut String, line: &Line, others: &[usize]) {
+fn table_line(out: &mut String, line: &Line, others: &[usize], width: usize) {
     let cell = |target: usize| {
         let found = line.cells.get(target).and_then(|cell| cell.value);
         found.map_or("-".to_owned(), |found| value(found, &line.metric.unit))
     };
-    let label = clip(&plain(&name(&line.metric)), NAME - 3);
-    let mut text = format!("  {label:<0$}{1:>VALUE$}", NAME - 2, cell(0));
+    let label = clip(&plain(&name(&line.metric)), width - 3);
+    let mut text = format!("  {label:<0$}{1:>VALUE$}", width - 2, cell(0));
     for other in others {
         let ratio = match &line.ratios[*other] {
             None => String::new(),
@@ -157,7 +175,7 @@ fn goals(out: &mut String, summary: &Summary<'_>) {
     if summary.goals.is_empty() {
         return;
     }
-    out.push_str("\nGoals\n");
+    out.push_str("\nGoals; where there is a (!) a note above says what the figures are not\n");
     for verdict in &summary.goals {
         let goal = clip(&plain(&verdict.goal), 60);
         let measured = clip(&plain(&verdict.measured), 38);

@@ -65,7 +65,7 @@ pub fn clip(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     let kept: String = text.chars().take(most.saturating_sub(1)).collect();
-    format!("{}~", kept.trim_end())
+    format!("{}…", kept.trim_end())
 }
 
 /// Lines of at most so many characters, broken between words where there are any.
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("abcdefgh i", 3), ["abc", "def", "gh", "i"]);
         assert_eq!(wrap("", 3), [""]);
-        assert_eq!(clip("highwater", 5), "high~");
+        assert_eq!(clip("highwater", 5), "high…");
         assert_eq!(clip("kafka", 5), "kafka");
         assert_eq!(plain("a\u{1b}[2Jb\nc"), "a [2Jb c");
     }
