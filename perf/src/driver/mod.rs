@@ -1,6 +1,7 @@
 //! Clients: they put a load on a target and measure what comes of it.
 
 pub mod native;
+pub mod librdkafka;
 pub mod nats;
 mod progress;
 pub mod records;
@@ -51,7 +52,7 @@ pub trait Driver {
 pub fn for_job(protocol: Protocol, name: DriverName) -> Result<Box<dyn Driver>> {
     Ok(match (protocol, name) {
         (Protocol::Kafka, DriverName::Native) => Box::new(native::Native::default()),
-        (Protocol::Kafka, DriverName::Librdkafka) => bail!("soon"),
+        (Protocol::Kafka, DriverName::Librdkafka) => Box::new(librdkafka::LibrdkafkaDriver),
         (Protocol::Nats, DriverName::Native) => Box::new(nats::NatsDriver),
         (Protocol::Redis, DriverName::Native) => Box::new(redis::RedisDriver),
         (Protocol::Nats | Protocol::Redis, DriverName::Librdkafka) => {
