@@ -1,6 +1,7 @@
 //! From what a person writes to a target.
 
 use super::external::External;
+use super::floor::Floor;
 use super::highwater::Highwater;
 use super::kafka::{find_jars, Kafka};
 use super::Target;
@@ -31,17 +32,23 @@ impl Default for Options {
 
 /// A target from its specification:
 ///
-/// - `highwater`, `kafka`: started here.
+/// - `highwater`, `kafka`, `floor`: started here.
 /// - `NAME=highwater:BINARY[,SETTING=VALUE...]`: another binary, or other settings; no BINARY: the usual one.
 /// - `NAME=kafka:JARS[,SETTING=VALUE...]`: likewise, with lines of server.properties.
+/// - `NAME=floor:[,SETTING=VALUE...]`: likewise, with options of `perf floor-server`.
 /// - `HOST:PORT` or `NAME=HOST:PORT[,flush=SETTING=VALUE]`: a Kafka broker that runs already, and the setting of a
 ///   topic by which it flushes before it acknowledges (`flush=default`: none).
 pub fn parse(spec: &str, options: &Options) -> Result<Box<dyn Target>> {
     match spec {
         "highwater" => highwater(spec, "", &[], options),
         "kafka" => kafka(spec, "", &[], options),
+        "floor" => floor(spec, &[], options),
         _ => named(spec, options),
     }
+}
+
+fn floor(name: &str, settings: &[&str], options: &Options) -> Result<Box<dyn Target>> {
+    Ok(Box::new(Floor::new(name, pairs(name, settings)?, options)))
 }
 
 fn named(spec: &str, options: &Options) -> Result<Box<dyn Target>> {
@@ -58,6 +65,7 @@ fn named(spec: &str, options: &Options) -> Result<Box<dyn Target>> {
     // A path may hold colons too.
     match place.split_once(':') {
         Some(("highwater", binary)) => highwater(name, binary, &settings, options),
+        Some(("floor", "")) => floor(name, &settings, options),
         Some(("kafka", jars)) => kafka(name, jars, &settings, options),
         _ => bail!("{}: {kind}:{rest} is neither", unknown(spec)),
     }
@@ -123,7 +131,7 @@ fn pairs(name: &str, settings: &[&str]) -> Result<Vec<String>> {
 
 fn unknown(spec: &str) -> String {
     format!(
-        "{spec} is no target: name highwater, kafka, NAME=highwater:BINARY, NAME=kafka:JARS, \
+        "{spec} is no target: name highwater, kafka, floor, NAME=highwater:BINARY, NAME=kafka:JARS, \
          HOST:PORT or NAME=HOST:PORT"
     )
 }
@@ -152,6 +160,8 @@ mod tests {
     fn specifications_name_what_is_started_or_spoken_to() {
         assert_is("highwater", "highwater", "/no/highwater can't be run");
         assert_is("kafka", "kafka", "/no/jars can't be read");
+        assert_is("floor", "floor", "the least that a broker must do");
+        assert_is("f=floor:,depth=4", "f", "depth=4");
         assert_is("new=highwater:/a:b/hw", "new", "/a:b/hw can't be run");
         assert_is("new=highwater:,shards=1", "new", "shards=1");
         assert_is("k=kafka:/j,num.io.threads=2", "k", "num.io.threads=2");
