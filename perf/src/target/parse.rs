@@ -34,10 +34,9 @@ impl Default for Options {
 
 /// A target from its specification:
 ///
-/// - `highwater`, `kafka`: started here.
+/// - `highwater`, `kafka`, `floor`: started here.
 /// - `nats`, `redis`: started here, from $NATS_SERVER and $REDIS_SERVER or the PATH.
 /// - `NAME=nats:BINARY`, `NAME=redis:BINARY`: another binary.
-/// - `highwater`, `kafka`, `floor`: started here.
 /// - `NAME=highwater:BINARY[,SETTING=VALUE...]`: another binary, or other settings; no BINARY: the usual one.
 /// - `NAME=kafka:JARS[,SETTING=VALUE...]`: likewise, with lines of server.properties.
 /// - `NAME=floor:[,SETTING=VALUE...]`: likewise, with options of `perf floor-server`.
@@ -164,10 +163,8 @@ fn pairs(name: &str, settings: &[&str]) -> Result<Vec<String>> {
 
 fn unknown(spec: &str) -> String {
     format!(
-        "{spec} is no target: name highwater, kafka, nats, redis, NAME=highwater:BINARY (likewise nats and redis), \
-         NAME=kafka:JARS, HOST:PORT or NAME=HOST:PORT"
-        "{spec} is no target: name highwater, kafka, floor, NAME=highwater:BINARY, NAME=kafka:JARS, \
-         HOST:PORT or NAME=HOST:PORT"
+        "{spec} is no target: name highwater, kafka, floor, nats, redis, NAME=highwater:BINARY (likewise nats and \
+         redis), NAME=kafka:JARS, HOST:PORT or NAME=HOST:PORT"
     )
 }
 
