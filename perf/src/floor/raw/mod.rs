@@ -9,7 +9,7 @@ mod disk_read;
 mod disk_write;
 mod echo;
 mod meter;
-mod scratch;
+pub(in crate::floor) mod scratch;
 mod send;
 mod table;
 
