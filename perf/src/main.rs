@@ -1,16 +1,8 @@
-//! Measures a Kafka broker, Highwater or any other, by its address.
+//! Measures Kafka brokers, Highwater or any other, beside the machine's own floor.
 //!
-//! `latency` is open loop: requests leave at their intended times whatever the
-//! broker does, and latency counts from the intended time, so queueing is not
-//! hidden. The machine's own floor (loopback, write, fdatasync) is measured in turns
-//! with the broker, in the same run. `throughput` is produce and fetch at saturation,
-//! by codec and number of partitions. `connections` is what idle connections cost,
-//! `scrape` what a scrape of the metrics is, `groups` how long rebalances take and how many
-//! heartbeats are answered, `restart` how long a broker with many partitions takes to start, `instructions` the
-//! work that valgrind counts (`scripts/instructions`).
-//!
-//! The client is blocking sockets on plain threads: as lean as can be, so that it
-//! does not hide the broker.
+//! `run` is the harness: workloads from files, targets that take turns, results as JSON, a table and a page; `report` and
+//! `compare` read those. `floor` is the machine alone. The other commands each measure one thing of a broker that runs.
+//! See `perf/README.md`.
 
 #![allow(dead_code, unused_imports)]
 
@@ -19,21 +11,21 @@ mod driver;
 mod floor;
 mod groups;
 mod instructions;
-mod latency;
 mod measure;
+mod opinion;
 mod payload;
 mod process;
 mod report;
-mod restart;
 mod results;
+mod run;
 mod scrape;
 mod stop;
 mod target;
-mod throughput;
 mod wire;
 mod workload;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -41,7 +33,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Parser)]
 #[command(
     name = "perf",
-    about = "Measures a Kafka broker beside the machine's own floor"
+    about = "Measures Kafka brokers beside the machine's own floor"
 )]
 struct Args {
     #[command(subcommand)]
@@ -50,12 +42,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Open-loop produce latency, in turns with the machine's floor.
-    Latency(latency::LatencyArgs),
-    /// Produce and fetch MB/s by codec and number of partitions.
-    ///
-    /// `perf throughput --codec all --partitions 1,16` prints the whole table.
-    Throughput(throughput::ThroughputArgs),
+    /// Measures workloads on Highwater, Kafka, the floor and others, in turns; goes on where it was stopped.
+    Run(run::RunArgs),
     /// A broker's memory for each idle connection, and that it serves on beside them.
     ///
     /// Best on a broker that has just started: what it caches and frees while it is measured counts too.
@@ -64,12 +52,16 @@ enum Command {
     ///
     /// `perf groups --members 50`, `perf groups --heartbeats --groups 10000`.
     Groups(groups::GroupsArgs),
-    /// How long a broker with many partitions takes to start, cleanly stopped and killed.
-    Restart(restart::RestartArgs),
     /// What a scrape of the metrics costs the broker, and what producers notice of it.
     Scrape(scrape::ScrapeArgs),
     /// What the machine does by itself: round trips, direct writes and flushes, sends, direct reads.
     Floor(floor::raw::FloorArgs),
+    /// The table of a run's results, and a page with plots.
+    Report(report::ReportArgs),
+    /// What changed between two runs.
+    Compare(report::compare::CompareArgs),
+    /// What Kafka's own kafka-producer-perf-test says of the same targets.
+    Opinion(opinion::OpinionArgs),
     /// The floor as a server, as the harness starts it.
     #[command(hide = true)]
     FloorServer(floor::server::ServerArgs),
@@ -77,15 +69,31 @@ enum Command {
     Instructions(instructions::InstructionsArgs),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Args::parse().command {
-        Command::Latency(args) => latency::run(&args),
-        Command::Throughput(args) => throughput::run(&args),
+fn main() -> ExitCode {
+    match work(Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("perf: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Run(args) => run::run(&args),
         Command::Connections(args) => connections::run(&args),
         Command::Groups(args) => groups::run(&args),
-        Command::Restart(args) => restart::run(&args),
         Command::Scrape(args) => scrape::run(&args),
         Command::Floor(args) => floor::raw::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Compare(args) => {
+            if report::compare::run(&args)? {
+                std::process::exit(1);
+            }
+            Ok(())
+        }
+        Command::Opinion(args) => opinion::run(&args),
         Command::FloorServer(args) => floor::server::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }

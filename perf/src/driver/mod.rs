@@ -1,10 +1,18 @@
 //! Clients: they put a load on a target and measure what comes of it.
 
+pub mod librdkafka;
+pub mod native;
+pub mod nats;
+mod progress;
+pub mod records;
+pub mod redis;
+mod single;
+
 use crate::measure::Measured;
 use crate::stop::Stop;
-use crate::target::Endpoint;
-use crate::workload::{Case, LoadPoint, Timing};
-use anyhow::Result;
+use crate::target::{Endpoint, Protocol};
+use crate::workload::{Case, DriverName, LoadPoint, Timing};
+use anyhow::{bail, Result};
 
 /// One measurement, as a driver gets it.
 pub struct Job<'a> {
@@ -38,4 +46,17 @@ pub trait Driver {
     /// Ends early, with an error, when the broker answers an error, a connection ends, nothing is answered for a
     /// minute, or a stop is asked for.
     fn run(&self, job: &Job<'_>) -> Result<Measured>;
+}
+
+/// The client of a protocol; for Kafka's, the library that is asked for.
+pub fn for_job(protocol: Protocol, name: DriverName) -> Result<Box<dyn Driver>> {
+    Ok(match (protocol, name) {
+        (Protocol::Kafka, DriverName::Native) => Box::new(native::Native::default()),
+        (Protocol::Kafka, DriverName::Librdkafka) => Box::new(librdkafka::LibrdkafkaDriver),
+        (Protocol::Nats, DriverName::Native) => Box::new(nats::NatsDriver),
+        (Protocol::Redis, DriverName::Native) => Box::new(redis::RedisDriver),
+        (Protocol::Nats | Protocol::Redis, DriverName::Librdkafka) => {
+            bail!("librdkafka speaks Kafka's protocol only")
+        }
+    })
 }

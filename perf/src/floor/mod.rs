@@ -2,14 +2,11 @@
 //!
 //! `raw/` measures the parts one by one (`perf floor`), `server/` is a server of Kafka's protocol that does the least
 //! that a broker must do, so that the same client can be run against it in turns with brokers. `ring.rs` is io_uring
-//! for both, and the one place with unsafe code. `blocking.rs` is the floor of `perf latency`.
+//! for both, and the one place with unsafe code.
 
-mod blocking;
 pub mod raw;
 mod ring;
 pub mod server;
-
-pub use blocking::Floor;
 
 use anyhow::{Context, Result};
 use nix::sched::{sched_setaffinity, CpuSet};

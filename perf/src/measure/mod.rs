@@ -2,7 +2,7 @@
 
 mod recorder;
 
-pub use recorder::{Recorder, PERCENTILES};
+pub use recorder::{Recorder, Second, PERCENTILES};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};

@@ -50,14 +50,19 @@ fn histogram(digits: u8) -> Histogram<u64> {
 impl Recorder {
     /// One sample: `at` is since the start of the measured time.
     pub fn record(&mut self, at: Duration, latency: Duration) {
+        self.record_n(at, latency, 1);
+    }
+
+    /// So many samples of the same latency, such as of the records of one batch.
+    pub fn record_n(&mut self, at: Duration, latency: Duration, samples: u64) {
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(LONGEST_NS);
-        self.whole.saturating_record(ns);
+        self.whole.saturating_record_n(ns, samples);
         let second = at.as_secs() as usize;
         if second < SECONDS_MAX {
             while self.seconds.len() <= second {
                 self.seconds.push(histogram(2));
             }
-            self.seconds[second].saturating_record(ns);
+            self.seconds[second].saturating_record_n(ns, samples);
         }
     }
 

@@ -47,8 +47,8 @@ impl Found<'_> {
                 }
             },
         };
-        let capacity = capacity
-            .with_context(|| format!("no capacity was found of which this is {share}"))?;
+        let capacity =
+            capacity.with_context(|| format!("no capacity was found of which this is {share}"))?;
         Ok(Rate {
             per_second: Some(capacity * share),
             note,
@@ -56,7 +56,10 @@ impl Found<'_> {
     }
 
     fn slowest(&self, base: &str) -> Option<f64> {
-        let medians = self.brokers.iter().filter_map(|name| self.median(base, name));
+        let medians = self
+            .brokers
+            .iter()
+            .filter_map(|name| self.median(base, name));
         medians.reduce(f64::min)
     }
 

@@ -85,13 +85,21 @@ impl Life<'_> {
         self.first_ack(target)?;
         figures.ms(&format!("listens {when}"), listens);
         figures.ms(&format!("first ack {when}"), listens + after.elapsed());
+        self.fill(target, 1)?;
+        figures.ms(
+            &format!("ack of every partition {when}"),
+            listens + after.elapsed(),
+        );
         let groups = self.turn.case.lifecycle.groups as usize;
         if groups > 0 {
             let address = target.endpoint()?.addr.to_string();
             groups::ready(&address)?;
             figures.ms(&format!("all groups {when}"), listens + after.elapsed());
             let there = groups::count(&address)?;
-            ensure!(there == groups, "{there} of {groups} groups are there {when}");
+            ensure!(
+                there == groups,
+                "{there} of {groups} groups are there {when}"
+            );
         }
         Ok(())
     }
@@ -117,30 +125,56 @@ impl Life<'_> {
         }
     }
 
-    /// So many records to each partition, one after another.
+    /// So many records to each partition, one after another. A partition that does not take them yet is asked again.
     fn fill(&self, target: &dyn Target, records: u32) -> Result<()> {
-        let mut socket = wire::connect(&target.endpoint()?.addr.to_string())?;
-        let mut in_flight = 0;
-        let answer = |socket: &mut TcpStream| wire::check_produced(wire::read_frame(socket)?);
+        let partitions = i32::try_from(self.turn.case.topic.partitions)?;
+        let places = |topic| (0..partitions).map(move |partition| (topic, partition));
+        let mut left: Vec<(&String, i32)> = Vec::new();
         for _ in 0..records {
-            for topic in self.topics {
-                self.turn.stop.check()?;
-                for partition in 0..self.turn.case.topic.partitions {
-                    if in_flight == IN_FLIGHT {
-                        answer(&mut socket)?;
-                        in_flight -= 1;
-                    }
-                    let partition = i32::try_from(partition)?;
-                    let frame = wire::produce_frame(topic, partition, -1, self.batch.clone())?;
-                    socket.write_all(&frame)?;
-                    in_flight += 1;
-                }
+            left.extend(self.topics.iter().flat_map(places));
+        }
+        let start = Instant::now();
+        loop {
+            let (refused, why) = self.send(target, &left)?;
+            let Some(why) = why else {
+                return Ok(());
+            };
+            if start.elapsed() > PATIENCE {
+                return Err(why.context(format!("not all records are taken within {PATIENCE:?}")));
             }
+            self.turn.stop.sleep(Duration::from_millis(5))?;
+            left = refused;
         }
-        for _ in 0..in_flight {
-            answer(&mut socket)?;
+    }
+
+    /// A record to each place: those that were refused, and why the last one was.
+    fn send<'p>(
+        &self,
+        target: &dyn Target,
+        places: &[(&'p String, i32)],
+    ) -> Result<(Vec<(&'p String, i32)>, Option<anyhow::Error>)> {
+        let mut socket = wire::connect(&target.endpoint()?.addr.to_string())?;
+        let mut refused = Vec::new();
+        let mut why = None;
+        let mut answer = |socket: &mut TcpStream, place| -> Result<()> {
+            if let Err(error) = wire::check_produced(wire::read_frame(socket)?) {
+                refused.push(place);
+                why = Some(error);
+            }
+            Ok(())
+        };
+        for (n, (topic, partition)) in places.iter().enumerate() {
+            self.turn.stop.check()?;
+            if n >= IN_FLIGHT {
+                answer(&mut socket, places[n - IN_FLIGHT])?;
+            }
+            let frame = wire::produce_frame(topic, *partition, -1, self.batch.clone())?;
+            socket.write_all(&frame)?;
         }
-        Ok(())
+        for place in &places[places.len().saturating_sub(IN_FLIGHT)..] {
+            answer(&mut socket, *place)?;
+        }
+        Ok((refused, why))
     }
 
     fn idle(
@@ -156,8 +190,16 @@ impl Life<'_> {
         let seconds = Duration::try_from_secs_f64(self.turn.case.lifecycle.idle_s);
         self.turn.stop.sleep(seconds.context("lifecycle.idle_s")?)?;
         let cost = start.until(&Sample::take(pid, target.data_dir())?);
-        figures.lower("idle CPU", cost.cpu_seconds / cost.seconds * 100.0, "% of a CPU");
-        figures.lower("idle memory", cost.resident_bytes as f64 / f64::from(1 << 20), "MiB");
+        figures.lower(
+            "idle CPU",
+            cost.cpu_seconds / cost.seconds * 100.0,
+            "% of a CPU",
+        );
+        figures.lower(
+            "idle memory",
+            cost.resident_bytes as f64 / f64::from(1 << 20),
+            "MiB",
+        );
         Ok(Some(cost))
     }
 }

@@ -5,7 +5,7 @@ mod cold;
 mod lifecycle;
 mod plan;
 mod progress;
-mod room;
+pub mod room;
 mod session;
 #[cfg(test)]
 mod session_tests;
@@ -16,14 +16,14 @@ mod world;
 use crate::report::{self, store};
 use crate::results::{Machine, Results, Settings, TargetInfo, VERSION};
 use crate::stop::Stop;
-use crate::target::{memory, spawn::Site, Share, Target};
+use crate::target::{memory, spawn::Site, Options, Share, Target};
 use crate::workload::{self, Kind, Workload};
 use anyhow::{bail, ensure, Context, Result};
 use clap::Args;
 use plan::Step;
 use progress::{clock, Progress};
 use session::{Session, World};
-use spec::{Spec, What};
+use spec::Spec;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -68,8 +68,9 @@ pub struct RunArgs {
     fresh: bool,
 }
 
-/// Disk that is needed beside what one measurement writes, bytes: indexes, preallocated segments, logs.
-const DISK_BESIDE: u64 = 2 << 30;
+/// Disk that is needed beside what one measurement writes, bytes: a warm-up, indexes,
+/// preallocated segments, logs.
+const DISK_BESIDE: u64 = 4 << 30;
 
 pub fn run(args: &RunArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
@@ -87,14 +88,20 @@ pub fn run(args: &RunArgs) -> Result<()> {
         cpus: broker_cpus,
         memory,
     };
-    let specs = specs(args)?;
-    let is_local = specs.iter().any(|spec| spec.what.is_started_here());
-    let binary = world::binary(args.binary.as_deref(), &specs)?;
-    let world = Real::new(specs, binary, &out);
+    let mut options = Options {
+        stop: stop.clone(),
+        ..Options::default()
+    };
+    let specs = specs(args, &options)?;
+    options.highwater = world::binary(args.binary.as_deref(), &specs)?;
+    let world = Real::new(specs, options, &out)?;
     let models = world.models()?;
     for model in &models {
-        model.check().with_context(|| format!("target {}", model.name()))?;
+        model
+            .check()
+            .with_context(|| format!("target {}", model.name()))?;
     }
+    let is_local = models.iter().any(|model| model.is_started_here());
     if is_local {
         memory::check_room(&share, disk_needed(&workloads))?;
     }
@@ -187,21 +194,22 @@ fn workloads(args: &RunArgs) -> Result<Vec<Workload>> {
         workloads.push(workload);
     }
     if let Some(repeats) = args.repeats {
-        let cases = workloads.iter_mut().flat_map(|workload| &mut workload.cases);
+        let cases = workloads
+            .iter_mut()
+            .flat_map(|workload| &mut workload.cases);
         cases.for_each(|case| case.timing.repeats = repeats);
     }
     Ok(workloads)
 }
 
-fn specs(args: &RunArgs) -> Result<Vec<Spec>> {
+fn specs(args: &RunArgs, options: &Options) -> Result<Vec<Spec>> {
     if !args.targets.is_empty() {
         return Spec::parse_all(&args.targets);
     }
-    let mut specs = Spec::parse_all(&["highwater", "kafka", "floor"].map(str::to_owned))?;
-    for peer in ["nats", "redis"] {
-        let spec = Spec::parse(peer)?;
-        if world::is_installed(&spec)? {
-            specs.push(spec);
+    let mut specs = Spec::parse_all(&["highwater", "kafka", "floor"])?;
+    for peer in Spec::parse_all(&["nats", "redis"])? {
+        if world::is_installed(&peer, options)? {
+            specs.push(peer);
         }
     }
     Ok(specs)
@@ -277,20 +285,30 @@ fn difference(earlier: &Results, machine: &Machine, settings: &Settings) -> Opti
     if then.client_cpus != now.client_cpus {
         return told("client CPUs", &then.client_cpus, &now.client_cpus);
     }
-    if (then.broker_memory_bytes, &then.memory_limit) != (now.broker_memory_bytes, &now.memory_limit) {
-        let limit = |of: &Settings| format!("{} bytes ({})", of.broker_memory_bytes, of.memory_limit);
+    if (then.broker_memory_bytes, &then.memory_limit)
+        != (now.broker_memory_bytes, &now.memory_limit)
+    {
+        let limit =
+            |of: &Settings| format!("{} bytes ({})", of.broker_memory_bytes, of.memory_limit);
         return told("a memory limit of", &limit(then), &limit(now));
     }
     if then.targets != now.targets {
         let names = |of: &Settings| -> Vec<String> {
-            of.targets.iter().map(|target| target.name.clone()).collect()
+            of.targets
+                .iter()
+                .map(|target| target.name.clone())
+                .collect()
         };
         if names(then) != names(now) {
             return told("targets", &names(then), &names(now));
         }
         let pairs = then.targets.iter().zip(&now.targets);
         let (then, now) = pairs.into_iter().find(|(then, now)| then != now)?;
-        return told(&format!("{}:", then.name), &then.description, &now.description);
+        return told(
+            &format!("{}:", then.name),
+            &then.description,
+            &now.description,
+        );
     }
     None
 }
@@ -316,7 +334,9 @@ fn remove_left_behind(out: &Path) -> Result<()> {
     for entry in fs::read_dir(out).with_context(|| format!("{} can't be read", out.display()))? {
         let entry = entry?;
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix("data-")?.parse::<u32>().ok());
+        let pid = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("data-")?.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             let path = entry.path();
             fs::remove_dir_all(&path)
@@ -399,10 +419,15 @@ mod tests {
             change(&mut now);
             difference(&earlier, &now.machine, &now.settings).unwrap()
         };
-        assert_eq!(difference(&earlier, &earlier.machine, &earlier.settings), None);
+        assert_eq!(
+            difference(&earlier, &earlier.machine, &earlier.settings),
+            None
+        );
         assert!(differs(|now| now.machine.cpus = 4).contains("machine"));
         assert!(differs(|now| now.settings.quick = true).contains("--quick"));
-        assert!(differs(|now| now.settings.client_cpus = vec![3]).contains("client CPUs [1], not [3]"));
+        assert!(
+            differs(|now| now.settings.client_cpus = vec![3]).contains("client CPUs [1], not [3]")
+        );
         assert!(differs(|now| now.settings.memory_limit = "none".to_owned()).contains("memory"));
         let version = differs(|now| now.settings.targets[0].description = "version 2".to_owned());
         assert_eq!(version, "a: \"version 1\", not \"version 2\"");

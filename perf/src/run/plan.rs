@@ -60,7 +60,12 @@ pub fn drop_outdated(steps: &[Step], measurements: &mut Vec<Measurement>) -> usi
     let planned: HashSet<&str> = steps.iter().map(|step| &*step.key.workload).collect();
     let defined: HashMap<_, _> = steps
         .iter()
-        .map(|step| ((&*step.key.workload, &*step.key.case, &*step.key.load), &*step.definition))
+        .map(|step| {
+            (
+                (&*step.key.workload, &*step.key.case, &*step.key.load),
+                &*step.definition,
+            )
+        })
         .collect();
     let before = measurements.len();
     measurements.retain(|measurement| {
@@ -96,8 +101,11 @@ pub fn put(
 ) {
     measurements.retain(|held| held.key != new.key);
     measurements.push(new);
-    let places: HashMap<&Key, usize> =
-        steps.iter().enumerate().map(|(n, step)| (&step.key, n)).collect();
+    let places: HashMap<&Key, usize> = steps
+        .iter()
+        .enumerate()
+        .map(|(n, step)| (&step.key, n))
+        .collect();
     measurements.sort_by_key(|held| {
         let place = places.get(&held.key).copied().unwrap_or(usize::MAX);
         (rank(&held.key.workload), place)
@@ -115,7 +123,10 @@ fn definition(case: &Case, load: usize) -> Result<String> {
     for load in &mut of.loads {
         load.once = false;
     }
-    Ok(format!("{:08x}", crc32fast::hash(&serde_json::to_vec(&of)?)))
+    Ok(format!(
+        "{:08x}",
+        crc32fast::hash(&serde_json::to_vec(&of)?)
+    ))
 }
 
 /// About how long a step takes, seconds, beside the settling after a start.

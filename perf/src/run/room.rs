@@ -36,7 +36,8 @@ pub fn cpu_list(text: &str) -> Result<Vec<usize>> {
         let mut cpus = BTreeSet::new();
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            let (first, last): (usize, usize) =
+                (first.trim().parse().ok()?, last.trim().parse().ok()?);
             if first > last || last > 4096 {
                 return None;
             }
@@ -63,10 +64,18 @@ pub fn split_cpus(
         }
         Ok(cpus)
     };
-    let broker = broker.map(|list| asked("--broker-cpus", list)).transpose()?;
-    let client = client.map(|list| asked("--client-cpus", list)).transpose()?;
+    let broker = broker
+        .map(|list| asked("--broker-cpus", list))
+        .transpose()?;
+    let client = client
+        .map(|list| asked("--client-cpus", list))
+        .transpose()?;
     let others = |taken: &[usize]| -> Vec<usize> {
-        let others: Vec<usize> = all.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
+        let others: Vec<usize> = all
+            .iter()
+            .copied()
+            .filter(|cpu| !taken.contains(cpu))
+            .collect();
         if others.is_empty() {
             all.to_vec()
         } else {
@@ -121,9 +130,13 @@ fn file_system(dir: &Path) -> Result<String> {
 /// A line of /proc/meminfo, bytes.
 fn memory(name: &str) -> Result<u64> {
     let text = read("/proc/meminfo")?;
-    let kib = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok());
+    let kib = text.lines().find_map(|line| {
+        line.strip_prefix(name)?
+            .split_whitespace()
+            .next()?
+            .parse::<u64>()
+            .ok()
+    });
     Ok(kib.with_context(|| format!("/proc/meminfo tells no {name}"))? * 1024)
 }
 
@@ -149,7 +162,10 @@ mod tests {
         let split = |all: &[usize], broker, client| split_cpus(all, broker, client).unwrap();
         assert_eq!(split(&[0, 1], None, None), (vec![0], vec![1]));
         assert_eq!(split(&[0, 1, 2, 3], None, None), (vec![0, 1], vec![2, 3]));
-        assert_eq!(split(&[0, 1, 2, 3], None, Some("3")), (vec![0, 1, 2], vec![3]));
+        assert_eq!(
+            split(&[0, 1, 2, 3], None, Some("3")),
+            (vec![0, 1, 2], vec![3])
+        );
         assert_eq!(split(&[0, 1], Some("0-1"), None), (vec![0, 1], vec![0, 1]));
         assert_eq!(split(&[0], None, None), (vec![0], vec![0]));
         assert!(split_cpus(&[0, 1], Some("7"), None).is_err());
@@ -159,7 +175,11 @@ mod tests {
     fn the_machine_is_told() {
         let machine = machine(Path::new(".")).unwrap();
         assert!(machine.memory_bytes > 0 && machine.cpus > 0);
-        assert!(machine.file_system.contains(" on "), "{}", machine.file_system);
+        assert!(
+            machine.file_system.contains(" on "),
+            "{}",
+            machine.file_system
+        );
     }
 
     #[test]

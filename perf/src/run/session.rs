@@ -93,9 +93,15 @@ impl Session<'_> {
             let measurement = self.step(step, &mut slots[step.target]);
             // A turn that was broken off has no result.
             self.stop.check()?;
-            self.progress.end(&what, &brief(&measurement), plan::seconds(self.case(step)));
+            self.progress
+                .end(&what, &brief(&measurement), plan::seconds(self.case(step)));
             let rank = |name: &str| self.world.rank(name);
-            plan::put(&mut self.results.measurements, measurement, self.steps, rank);
+            plan::put(
+                &mut self.results.measurements,
+                measurement,
+                self.steps,
+                rank,
+            );
             self.world.save(self.results)?;
         }
         Ok(())
@@ -117,7 +123,8 @@ impl Session<'_> {
             };
             if steps.iter().any(|step| needs(&step)) {
                 self.stop.check()?;
-                self.progress.begin(&format!("starting {}", self.models[n].name()));
+                self.progress
+                    .begin(&format!("starting {}", self.models[n].name()));
                 // Told at its turn, if it fails again.
                 if self.start(n, slot).is_err() {
                     self.stop.check()?;
@@ -179,7 +186,11 @@ impl Session<'_> {
         let brokers = (0..self.models.len()).filter(|n| self.world.is_broker(*n));
         let mut brokers: Vec<String> = brokers.map(|n| self.models[n].name().to_owned()).collect();
         if brokers.is_empty() {
-            brokers = self.models.iter().map(|model| model.name().to_owned()).collect();
+            brokers = self
+                .models
+                .iter()
+                .map(|model| model.name().to_owned())
+                .collect();
         }
         let rate = Found {
             workload: &step.key.workload,
@@ -244,14 +255,20 @@ fn brief(measurement: &Measurement) -> String {
             let rate = measured.produced.records_per_second();
             parts.push(format!("{rate:.0} records/s"));
         } else {
-            parts.push(format!("{:.0} MB/s read", measured.consumed.mb_per_second()));
+            parts.push(format!(
+                "{:.0} MB/s read",
+                measured.consumed.mb_per_second()
+            ));
         }
         if let Some(median) = measured.acknowledged.percentile_us(50.0) {
             parts.push(format!("half acknowledged in {:.3} ms", median / 1e3));
         }
     }
     for figure in measurement.figures.iter().take(3) {
-        parts.push(format!("{} {:.1} {}", figure.name, figure.value, figure.unit));
+        parts.push(format!(
+            "{} {:.1} {}",
+            figure.name, figure.value, figure.unit
+        ));
     }
     parts.extend(measurement.notes.iter().cloned());
     parts.join("; ")

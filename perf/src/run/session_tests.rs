@@ -49,7 +49,10 @@ impl Fakes {
     }
 
     fn names(&self) -> Vec<String> {
-        self.targets.iter().map(|(name, _)| (*name).to_owned()).collect()
+        self.targets
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect()
     }
 
     fn logged(&self, what: &str) -> Vec<String> {
@@ -61,8 +64,9 @@ impl Fakes {
     /// Runs what is left of a workload.
     fn run(&self, workloads: &[Workload], results: &mut Results) -> Result<()> {
         let steps = plan::whole(workloads, &self.names())?;
-        let models: Vec<Box<dyn Target>> =
-            (0..self.targets.len()).map(|n| self.target(n)).collect::<Result<_>>()?;
+        let models: Vec<Box<dyn Target>> = (0..self.targets.len())
+            .map(|n| self.target(n))
+            .collect::<Result<_>>()?;
         let lacks = |step: &plan::Step| {
             models[step.target].lacks(&workloads[step.workload].cases[step.case])
         };
@@ -223,14 +227,22 @@ impl Driver for FakeDriver {
         }
         job.stop.check()?;
         let rate = job.rate.map_or("all".to_owned(), |rate| rate.to_string());
-        let what = if job.timing.measure_s == SETTLE_S { "settle" } else { "run" };
-        self.log.borrow_mut().push(format!("{what} {capacity} at {rate}"));
+        let what = if job.timing.measure_s == SETTLE_S {
+            "settle"
+        } else {
+            "run"
+        };
+        self.log
+            .borrow_mut()
+            .push(format!("{what} {capacity} at {rate}"));
         if capacity == 0 {
             bail!("the connection ended");
         }
         (job.on_measure)(Edge::Start);
         (job.on_measure)(Edge::End);
-        let records = job.rate.map_or(capacity, |rate| (rate as u64).min(capacity));
+        let records = job
+            .rate
+            .map_or(capacity, |rate| (rate as u64).min(capacity));
         Ok(Measured {
             produced: Moved {
                 records,
@@ -285,7 +297,8 @@ fn none() -> Results {
 
 fn of<'a>(results: &'a Results, target: &str) -> Vec<&'a Measurement> {
     let all = results.measurements.iter();
-    all.filter(|measurement| measurement.key.target == target).collect()
+    all.filter(|measurement| measurement.key.target == target)
+        .collect()
 }
 
 #[test]
@@ -294,7 +307,10 @@ fn targets_start_together_take_turns_and_settle_once() {
     let mut results = none();
     world.run(&workloads(), &mut results).unwrap();
     assert_eq!(world.logged("start"), ["a", "b", "floor"]);
-    assert_eq!(world.logged("settle"), ["100 at all", "40 at all", "10 at all"]);
+    assert_eq!(
+        world.logged("settle"),
+        ["100 at all", "40 at all", "10 at all"]
+    );
     let runs = world.logged("run");
     let capacity = ["100", "40", "10", "40", "10", "100"].map(|rate| format!("{rate} at all"));
     assert_eq!(runs[..6], capacity);
@@ -307,7 +323,11 @@ fn targets_start_together_take_turns_and_settle_once() {
     assert_eq!(world.logged("drop"), ["a", "b", "floor"]);
     let slow = of(&results, "floor");
     assert_eq!(slow[2].rate, Some(20.0));
-    assert!(slow[2].notes[0].contains("10 of 20 records/s"), "{:?}", slow[2].notes);
+    assert!(
+        slow[2].notes[0].contains("10 of 20 records/s"),
+        "{:?}",
+        slow[2].notes
+    );
 }
 
 #[test]
@@ -335,10 +355,19 @@ fn a_target_that_does_not_start_is_left_alone_after_three_times() {
     let mut results = none();
     world.run(&workloads(), &mut results).unwrap();
     assert_eq!(world.logged("start b").len(), 3);
-    let reasons: Vec<_> = of(&results, "b").iter().map(|failed| failed.missing.clone()).collect();
+    let reasons: Vec<_> = of(&results, "b")
+        .iter()
+        .map(|failed| failed.missing.clone())
+        .collect();
     assert_eq!(reasons[0].as_deref(), Some("no memory"));
     assert_eq!(reasons[3].as_deref(), Some("it did not start"));
-    assert_eq!(of(&results, "a").iter().filter(|good| good.missing.is_none()).count(), 4);
+    assert_eq!(
+        of(&results, "a")
+            .iter()
+            .filter(|good| good.missing.is_none())
+            .count(),
+        4
+    );
 }
 
 #[test]

@@ -1,141 +1,103 @@
-//! `--target`: what is measured, and under which name.
+//! `--target`: what is measured, and under which name. [`crate::target::parse`] makes it.
 
-use anyhow::{bail, ensure, Result};
-use std::path::PathBuf;
+use anyhow::{ensure, Result};
 
-/// `[NAME=]KIND`, `[NAME=]highwater:/path/of/a/binary` or `[NAME=]HOST:PORT`.
+/// A target as a person wrote it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// In tables and results.
     pub name: String,
-    pub what: What,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum What {
-    /// Of another binary than the run's.
-    Highwater(Option<PathBuf>),
-    Kafka,
-    Floor,
-    Nats,
-    Redis,
-    /// A broker that runs already.
-    Address(String),
+    pub text: String,
 }
 
 impl Spec {
-    pub fn parse(text: &str) -> Result<Spec> {
-        let (name, rest) = match text.split_once('=') {
-            Some((name, rest)) => (Some(name), rest),
-            None => (None, text),
-        };
-        let what = match rest {
-            "highwater" => What::Highwater(None),
-            "kafka" => What::Kafka,
-            "floor" => What::Floor,
-            "nats" => What::Nats,
-            "redis" => What::Redis,
-            _ => match rest.split_once(':') {
-                Some(("highwater", path)) if !path.is_empty() => What::Highwater(Some(path.into())),
-                Some((host, port)) if !host.is_empty() && is_port(port) => {
-                    What::Address(rest.to_owned())
-                }
-                _ => match rest.rsplit_once(':') {
-                    // An address of IPv6 has colons of its own.
-                    Some((host, port)) if host.starts_with('[') && is_port(port) => {
-                        What::Address(rest.to_owned())
-                    }
-                    _ => bail!(
-                        "--target {text}: highwater, highwater:/path/of/a/binary, kafka, floor, nats, redis or \
-                         HOST:PORT is needed, with NAME= before it if you like"
-                    ),
-                },
-            },
-        };
-        let name = name.map_or_else(|| what.kind(), str::to_owned);
-        ensure!(
-            !name.is_empty() && name.chars().all(|c| c.is_ascii_graphic() && c != '/'),
-            "--target {text}: a name is made of letters, digits and signs, without / and spaces"
-        );
-        Ok(Spec { name, what })
+    fn parse(text: &str) -> Spec {
+        // Settings that hold a `=` follow a comma.
+        let what = text.split(',').next().unwrap_or(text);
+        let name = what.split_once('=').map_or(what, |(name, _)| name);
+        Spec {
+            name: name.to_owned(),
+            text: text.to_owned(),
+        }
     }
 
     /// All, each with a name of its own.
-    pub fn parse_all(texts: &[String]) -> Result<Vec<Spec>> {
+    pub fn parse_all<T: AsRef<str>>(texts: &[T]) -> Result<Vec<Spec>> {
         let mut specs: Vec<Spec> = Vec::new();
         for text in texts {
-            let spec = Spec::parse(text)?;
+            let spec = Spec::parse(text.as_ref());
             ensure!(
                 specs.iter().all(|other| other.name != spec.name),
-                "two targets are named {}: name them with --target NAME={text}",
+                "two targets are named {}: give one a name of its own, --target NAME=...",
                 spec.name
             );
             specs.push(spec);
         }
         Ok(specs)
     }
-}
 
-impl What {
-    fn kind(&self) -> String {
-        match self {
-            What::Highwater(_) => "highwater".to_owned(),
-            What::Kafka => "kafka".to_owned(),
-            What::Floor => "floor".to_owned(),
-            What::Nats => "nats".to_owned(),
-            What::Redis => "redis".to_owned(),
-            What::Address(address) => address.clone(),
-        }
+    /// Whether it is the machine's own floor: no broker, but what a broker cannot do without.
+    pub fn is_floor(&self) -> bool {
+        self.what() == "floor" || self.what().starts_with("floor:")
     }
 
-    /// Whether it is something that others are compared with, and not a bound of the machine.
-    pub fn is_broker(&self) -> bool {
-        *self != What::Floor
+    /// Whether it is Highwater from the run's own binary.
+    pub fn is_built_here(&self) -> bool {
+        ["highwater", "highwater:"].contains(&self.what())
     }
 
-    /// Whether it runs on this machine because of this run.
-    pub fn is_started_here(&self) -> bool {
-        !matches!(self, What::Address(_))
+    /// Without name and settings.
+    fn what(&self) -> &str {
+        let what = self.text.split(',').next().unwrap_or(&self.text);
+        what.split_once('=').map_or(what, |(_, what)| what)
     }
-}
-
-fn is_port(text: &str) -> bool {
-    text.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> (String, What) {
-        let spec = Spec::parse(text).unwrap();
-        (spec.name, spec.what)
-    }
-
     #[test]
-    fn kinds_paths_addresses_and_names_are_told_apart() {
-        let named = |name: &str, what| (name.to_owned(), what);
-        let address = |address: &str| What::Address(address.to_owned());
-        assert_eq!(parsed("kafka"), named("kafka", What::Kafka));
-        assert_eq!(
-            parsed("before=highwater:/tmp/a=b"),
-            named("before", What::Highwater(Some("/tmp/a=b".into())))
-        );
-        assert_eq!(
-            parsed("10.0.0.5:9092"),
-            named("10.0.0.5:9092", address("10.0.0.5:9092"))
-        );
-        assert_eq!(parsed("mine=host:9092"), named("mine", address("host:9092")));
-        assert_eq!(parsed("v6=[::1]:9092"), named("v6", address("[::1]:9092")));
-    }
-
-    #[test]
-    fn what_is_no_target_is_told() {
-        for bad in ["", "kafak", "host:", "host:99999", ":9092", "=kafka", "a b=kafka", "highwater:"] {
-            let error = Spec::parse(bad).unwrap_err().to_string();
-            assert!(error.starts_with("--target"), "{bad}: {error}");
+    fn a_name_stands_before_what_it_names() {
+        for (text, name) in [
+            ("kafka", "kafka"),
+            ("a=highwater:/tmp/a=b", "a"),
+            ("10.0.0.5:9092", "10.0.0.5:9092"),
+            ("x=h:1,flush=a=b", "x"),
+            ("h:1,flush=a=b", "h:1"),
+        ] {
+            assert_eq!(Spec::parse(text).name, name, "{text}");
         }
-        let twice = ["kafka", "kafka"].map(str::to_owned);
-        assert!(Spec::parse_all(&twice).is_err());
+    }
+
+    #[test]
+    fn two_of_a_name_are_told() {
+        assert!(Spec::parse_all(&["kafka", "kafka"]).is_err());
+        assert!(Spec::parse_all(&["a=kafka:/x", "a=floor:"]).is_err());
+        assert!(Spec::parse_all(&["kafka", "b=kafka:/x"]).is_ok());
+    }
+
+    #[test]
+    fn the_run_builds_only_its_own_binary() {
+        for (text, is_built) in [
+            ("highwater", true),
+            ("new=highwater:,shards=1", true),
+            ("new=highwater:/a/b", false),
+            ("kafka", false),
+        ] {
+            assert_eq!(Spec::parse(text).is_built_here(), is_built, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_floor_is_no_broker() {
+        for (text, is_floor) in [
+            ("floor", true),
+            ("f=floor:,depth=4", true),
+            ("floor=kafka:/j", false),
+            ("highwater", false),
+        ] {
+            assert_eq!(Spec::parse(text).is_floor(), is_floor, "{text}");
+        }
     }
 }

@@ -121,6 +121,10 @@ impl Target for External {
         }
     }
 
+    fn is_started_here(&self) -> bool {
+        false
+    }
+
     fn check(&self) -> Result<()> {
         self.probe().map(drop)
     }

@@ -12,7 +12,12 @@ pub mod highwater;
 pub mod kafka;
 mod kafka_settings;
 pub mod memory;
+pub mod nats;
 mod parse;
+#[cfg(test)]
+mod peers_tests;
+pub mod redis;
+mod single;
 pub mod spawn;
 
 pub use parse::{parse, Options};
@@ -60,6 +65,11 @@ pub trait Target {
 
     /// Why a case cannot be measured on it, in a few words; `None` if it can.
     fn lacks(&self, case: &Case) -> Option<String>;
+
+    /// Whether it runs on this machine because of the run, and takes its CPUs, memory and disk.
+    fn is_started_here(&self) -> bool {
+        true
+    }
 
     /// Says in one sentence what is missing, before anything starts.
     fn check(&self) -> Result<()>;

@@ -4,9 +4,11 @@ use super::external::External;
 use super::floor::Floor;
 use super::highwater::Highwater;
 use super::kafka::{find_jars, Kafka};
+use super::nats::Nats;
+use super::redis::Redis;
 use super::Target;
 use crate::stop::Stop;
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
 /// Where targets are found.
@@ -33,6 +35,8 @@ impl Default for Options {
 /// A target from its specification:
 ///
 /// - `highwater`, `kafka`, `floor`: started here.
+/// - `nats`, `redis`: started here, from $NATS_SERVER and $REDIS_SERVER or the PATH.
+/// - `NAME=nats:BINARY`, `NAME=redis:BINARY`: another binary.
 /// - `NAME=highwater:BINARY[,SETTING=VALUE...]`: another binary, or other settings; no BINARY: the usual one.
 /// - `NAME=kafka:JARS[,SETTING=VALUE...]`: likewise, with lines of server.properties.
 /// - `NAME=floor:[,SETTING=VALUE...]`: likewise, with options of `perf floor-server`.
@@ -42,6 +46,8 @@ pub fn parse(spec: &str, options: &Options) -> Result<Box<dyn Target>> {
     match spec {
         "highwater" => highwater(spec, "", &[], options),
         "kafka" => kafka(spec, "", &[], options),
+        "nats" => nats(spec, "", &[], options),
+        "redis" => redis(spec, "", &[], options),
         "floor" => floor(spec, &[], options),
         _ => named(spec, options),
     }
@@ -67,6 +73,8 @@ fn named(spec: &str, options: &Options) -> Result<Box<dyn Target>> {
         Some(("highwater", binary)) => highwater(name, binary, &settings, options),
         Some(("floor", "")) => floor(name, &settings, options),
         Some(("kafka", jars)) => kafka(name, jars, &settings, options),
+        Some(("nats", binary)) => nats(name, binary, &settings, options),
+        Some(("redis", binary)) => redis(name, binary, &settings, options),
         _ => bail!("{}: {kind}:{rest} is neither", unknown(spec)),
     }
 }
@@ -108,6 +116,30 @@ fn kafka(name: &str, jars: &str, settings: &[&str], options: &Options) -> Result
     Ok(Box::new(Kafka::new(name, jars, settings, options)))
 }
 
+fn nats(name: &str, binary: &str, settings: &[&str], options: &Options) -> Result<Box<dyn Target>> {
+    let binary = own_binary(name, binary, settings)?;
+    Ok(Box::new(Nats::new(name, binary, &options.stop)))
+}
+
+fn redis(
+    name: &str,
+    binary: &str,
+    settings: &[&str],
+    options: &Options,
+) -> Result<Box<dyn Target>> {
+    let binary = own_binary(name, binary, settings)?;
+    Ok(Box::new(Redis::new(name, binary, &options.stop)))
+}
+
+/// The binary that was named, of a peer that takes no settings.
+fn own_binary<'a>(name: &str, binary: &'a str, settings: &[&str]) -> Result<Option<&'a Path>> {
+    ensure!(
+        settings.is_empty(),
+        "{name}: settings can be said of highwater and kafka only"
+    );
+    Ok(Some(Path::new(binary)).filter(|_| !binary.is_empty()))
+}
+
 fn external(name: &str, address: &str, settings: &[&str]) -> Result<Box<dyn Target>> {
     let flush = match settings {
         [] => None,
@@ -131,8 +163,8 @@ fn pairs(name: &str, settings: &[&str]) -> Result<Vec<String>> {
 
 fn unknown(spec: &str) -> String {
     format!(
-        "{spec} is no target: name highwater, kafka, floor, NAME=highwater:BINARY, NAME=kafka:JARS, \
-         HOST:PORT or NAME=HOST:PORT"
+        "{spec} is no target: name highwater, kafka, floor, nats, redis, NAME=highwater:BINARY (likewise nats and \
+         redis), NAME=kafka:JARS, HOST:PORT or NAME=HOST:PORT"
     )
 }
 
@@ -165,6 +197,8 @@ mod tests {
         assert_is("new=highwater:/a:b/hw", "new", "/a:b/hw can't be run");
         assert_is("new=highwater:,shards=1", "new", "shards=1");
         assert_is("k=kafka:/j,num.io.threads=2", "k", "num.io.threads=2");
+        assert_is("n=nats:/no/nats", "n", "/no/nats can't be run");
+        assert_is("r=redis:/no/redis", "r", "/no/redis can't be run");
         assert_is("127.0.0.1:9092", "127.0.0.1:9092", "at 127.0.0.1:9092");
         assert_is("[::1]:9092", "[::1]:9092", "at [::1]:9092");
         assert_is("prod=kafka:9092", "prod", "the broker at kafka:9092");
@@ -187,6 +221,8 @@ mod tests {
             "x=h:1,a=b",
             "x=h:1,flush=a=b,c=d",
             "x=highwater:/p,shards",
+            "x=nats:/p,a=b",
+            "x=redis:/p,a=b",
             "a:65536",
         ] {
             let error = parsed(spec).unwrap_err().to_string();
