@@ -43,8 +43,9 @@ impl Default for Recorder {
     }
 }
 
+/// It grows with the values that it gets: a run keeps thousands of them.
 fn histogram(digits: u8) -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, digits).expect("the bounds are valid")
+    Histogram::new(digits).expect("so many digits are valid")
 }
 
 impl Recorder {
@@ -56,13 +57,19 @@ impl Recorder {
     /// So many samples of the same latency, such as of the records of one batch.
     pub fn record_n(&mut self, at: Duration, latency: Duration, samples: u64) {
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(LONGEST_NS);
-        self.whole.saturating_record_n(ns, samples);
+        let ns = ns.clamp(1, LONGEST_NS);
+        let count = |histogram: &mut Histogram<u64>| {
+            histogram
+                .record_n(ns, samples)
+                .expect("a histogram that grows takes every value")
+        };
+        count(&mut self.whole);
         let second = at.as_secs() as usize;
         if second < SECONDS_MAX {
             while self.seconds.len() <= second {
                 self.seconds.push(histogram(2));
             }
-            self.seconds[second].saturating_record_n(ns, samples);
+            count(&mut self.seconds[second]);
         }
     }
 
