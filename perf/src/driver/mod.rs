@@ -1,7 +1,7 @@
 //! Clients: they put a load on a target and measure what comes of it.
 
-pub mod native;
 pub mod librdkafka;
+pub mod native;
 pub mod nats;
 mod progress;
 pub mod records;

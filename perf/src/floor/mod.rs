@@ -12,6 +12,11 @@ use anyhow::{Context, Result};
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 
+/// Says in one sentence what this machine lacks.
+pub fn check() -> Result<()> {
+    ring::Ring::new(1).map(drop)
+}
+
 /// Pins the calling thread; `None` leaves it as it is.
 fn pin(cpu: Option<usize>) -> Result<()> {
     let Some(cpu) = cpu else {

@@ -8,7 +8,7 @@ use super::overview::overview;
 use super::plots::{by_percentile, class, over_time, throughput_against_latency, Plot};
 use super::summary::{Case, Line, Ratio, Row, Summary, Workload};
 use super::svg::escape;
-use super::terminal::at_first_look;
+use super::terminal::{at_first_look, DASH};
 use super::text::{name, times, utc, value};
 use crate::results::Better;
 use std::fmt::Write;
@@ -86,7 +86,7 @@ impl Page<'_> {
             let description = escape(&self.summary.targets[target].description);
             let _ = write!(self.out, "<tr><td>{legend}</td><td>{description}</td></tr>");
         }
-        self.push("</table></header>");
+        let _ = write!(self.out, "</table><p class=\"soft\">{DASH}</p></header>");
     }
 
     fn legend(&self, target: usize) -> String {

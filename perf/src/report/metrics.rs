@@ -79,13 +79,9 @@ impl Metric {
 }
 
 impl Percentile {
-    pub fn metric(&self) -> Metric {
-        let of = match self.of {
-            Group::Delivered => "delivered",
-            Group::ScheduleDelay => "schedule delay",
-            _ => "acknowledged",
-        };
-        let name = format!("{of} p{}", self.percentile);
+    /// `word` says what the latency is of.
+    pub fn metric(&self, word: &str) -> Metric {
+        let name = format!("{word} p{}", self.percentile);
         Metric::new(&name, "us", Better::Lower, self.of)
     }
 

@@ -1,36 +1,21 @@
-//! `--target`: what is measured, and under which name.
+//! `--target`: what is measured, and under which name. [`crate::target::parse`] makes it.
 
 use anyhow::{ensure, Result};
 
 /// A target as a person wrote it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    pub what: What,
     /// In tables and results.
     pub name: String,
     pub text: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// The machine's own: no broker, but what a broker cannot do without.
-    Floor,
-    /// Whatever [`crate::target::parse`] knows.
-    Broker,
-}
-
 impl Spec {
-    /// `floor`, with `NAME=` before it or not; anything else is a broker.
     fn parse(text: &str) -> Spec {
-        let (name, what) = text.split_once('=').unwrap_or((text, text));
-        let what = match what {
-            "floor" => What::Floor,
-            _ => What::Broker,
-        };
         // Settings that hold a `=` follow a comma.
-        let name = name.split(',').next().unwrap_or(name);
+        let what = text.split(',').next().unwrap_or(text);
+        let name = what.split_once('=').map_or(what, |(name, _)| name);
         Spec {
-            what,
             name: name.to_owned(),
             text: text.to_owned(),
         }
@@ -51,13 +36,20 @@ impl Spec {
         Ok(specs)
     }
 
+    /// Whether it is the machine's own floor: no broker, but what a broker cannot do without.
+    pub fn is_floor(&self) -> bool {
+        self.what() == "floor" || self.what().starts_with("floor:")
+    }
+
     /// Whether it is Highwater from the run's own binary.
     pub fn is_built_here(&self) -> bool {
-        let what = self
-            .text
-            .split_once('=')
-            .map_or(&*self.text, |(_, what)| what);
-        self.text == "highwater" || what == "highwater:" || what.starts_with("highwater:,")
+        ["highwater", "highwater:"].contains(&self.what())
+    }
+
+    /// Without name and settings.
+    fn what(&self) -> &str {
+        let what = self.text.split(',').next().unwrap_or(&self.text);
+        what.split_once('=').map_or(what, |(_, what)| what)
     }
 }
 
@@ -65,28 +57,23 @@ impl Spec {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> (String, What) {
-        let spec = Spec::parse(text);
-        (spec.name, spec.what)
-    }
-
     #[test]
     fn a_name_stands_before_what_it_names() {
-        let named = |name: &str, what| (name.to_owned(), what);
-        assert_eq!(parsed("kafka"), named("kafka", What::Broker));
-        assert_eq!(parsed("floor"), named("floor", What::Floor));
-        assert_eq!(parsed("f=floor"), named("f", What::Floor));
-        assert_eq!(parsed("a=highwater:/tmp/a=b"), named("a", What::Broker));
-        assert_eq!(
-            parsed("10.0.0.5:9092"),
-            named("10.0.0.5:9092", What::Broker)
-        );
+        for (text, name) in [
+            ("kafka", "kafka"),
+            ("a=highwater:/tmp/a=b", "a"),
+            ("10.0.0.5:9092", "10.0.0.5:9092"),
+            ("x=h:1,flush=a=b", "x"),
+            ("h:1,flush=a=b", "h:1"),
+        ] {
+            assert_eq!(Spec::parse(text).name, name, "{text}");
+        }
     }
 
     #[test]
     fn two_of_a_name_are_told() {
         assert!(Spec::parse_all(&["kafka", "kafka"]).is_err());
-        assert!(Spec::parse_all(&["a=kafka:/x", "a=floor"]).is_err());
+        assert!(Spec::parse_all(&["a=kafka:/x", "a=floor:"]).is_err());
         assert!(Spec::parse_all(&["kafka", "b=kafka:/x"]).is_ok());
     }
 
@@ -99,6 +86,18 @@ mod tests {
             ("kafka", false),
         ] {
             assert_eq!(Spec::parse(text).is_built_here(), is_built, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_floor_is_no_broker() {
+        for (text, is_floor) in [
+            ("floor", true),
+            ("f=floor:,depth=4", true),
+            ("floor=kafka:/j", false),
+            ("highwater", false),
+        ] {
+            assert_eq!(Spec::parse(text).is_floor(), is_floor, "{text}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The targets, drivers and files of a real run.
 
 use super::session::World;
-use super::spec::{Spec, What};
+use super::spec::Spec;
 use crate::driver::{self, Driver};
 use crate::report::{self, html, store, summary::Summary, terminal};
 use crate::results::Results;
 use crate::target::{self, Protocol, Target};
 use crate::workload::{self, DriverName};
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -55,7 +55,7 @@ impl Real {
 
 impl World for Real {
     fn target(&self, n: usize) -> Result<Box<dyn Target>> {
-        make(&self.specs[n], &self.options)
+        target::parse(&self.specs[n].text, &self.options)
     }
 
     fn driver(&self, protocol: Protocol, name: DriverName) -> Result<Box<dyn Driver>> {
@@ -63,7 +63,7 @@ impl World for Real {
     }
 
     fn is_broker(&self, n: usize) -> bool {
-        self.specs[n].what != What::Floor
+        !self.specs[n].is_floor()
     }
 
     fn save(&self, results: &Results) -> Result<()> {
@@ -76,16 +76,9 @@ impl World for Real {
     }
 }
 
-fn make(spec: &Spec, options: &target::Options) -> Result<Box<dyn Target>> {
-    match spec.what {
-        What::Floor => bail!("soon"),
-        What::Broker => target::parse(&spec.text, options),
-    }
-}
-
 /// Whether a target that nobody asked for can be measured.
 pub fn is_installed(spec: &Spec, options: &target::Options) -> Result<bool> {
-    Ok(make(spec, options)?.check().is_ok())
+    Ok(target::parse(&spec.text, options)?.check().is_ok())
 }
 
 /// Highwater's binary for the targets that name none.

@@ -7,6 +7,7 @@ pub mod cost;
 pub mod external;
 #[cfg(test)]
 mod fake;
+pub mod floor;
 pub mod highwater;
 pub mod kafka;
 mod kafka_settings;

@@ -1,6 +1,7 @@
 //! From what a person writes to a target.
 
 use super::external::External;
+use super::floor::Floor;
 use super::highwater::Highwater;
 use super::kafka::{find_jars, Kafka};
 use super::nats::Nats;
@@ -33,11 +34,12 @@ impl Default for Options {
 
 /// A target from its specification:
 ///
-/// - `highwater`, `kafka`: started here.
+/// - `highwater`, `kafka`, `floor`: started here.
 /// - `nats`, `redis`: started here, from $NATS_SERVER and $REDIS_SERVER or the PATH.
 /// - `NAME=nats:BINARY`, `NAME=redis:BINARY`: another binary.
 /// - `NAME=highwater:BINARY[,SETTING=VALUE...]`: another binary, or other settings; no BINARY: the usual one.
 /// - `NAME=kafka:JARS[,SETTING=VALUE...]`: likewise, with lines of server.properties.
+/// - `NAME=floor:[,SETTING=VALUE...]`: likewise, with options of `perf floor-server`.
 /// - `HOST:PORT` or `NAME=HOST:PORT[,flush=SETTING=VALUE]`: a Kafka broker that runs already, and the setting of a
 ///   topic by which it flushes before it acknowledges (`flush=default`: none).
 pub fn parse(spec: &str, options: &Options) -> Result<Box<dyn Target>> {
@@ -46,8 +48,13 @@ pub fn parse(spec: &str, options: &Options) -> Result<Box<dyn Target>> {
         "kafka" => kafka(spec, "", &[], options),
         "nats" => nats(spec, "", &[], options),
         "redis" => redis(spec, "", &[], options),
+        "floor" => floor(spec, &[], options),
         _ => named(spec, options),
     }
+}
+
+fn floor(name: &str, settings: &[&str], options: &Options) -> Result<Box<dyn Target>> {
+    Ok(Box::new(Floor::new(name, pairs(name, settings)?, options)))
 }
 
 fn named(spec: &str, options: &Options) -> Result<Box<dyn Target>> {
@@ -64,6 +71,7 @@ fn named(spec: &str, options: &Options) -> Result<Box<dyn Target>> {
     // A path may hold colons too.
     match place.split_once(':') {
         Some(("highwater", binary)) => highwater(name, binary, &settings, options),
+        Some(("floor", "")) => floor(name, &settings, options),
         Some(("kafka", jars)) => kafka(name, jars, &settings, options),
         Some(("nats", binary)) => nats(name, binary, &settings, options),
         Some(("redis", binary)) => redis(name, binary, &settings, options),
@@ -155,8 +163,8 @@ fn pairs(name: &str, settings: &[&str]) -> Result<Vec<String>> {
 
 fn unknown(spec: &str) -> String {
     format!(
-        "{spec} is no target: name highwater, kafka, nats, redis, NAME=highwater:BINARY (likewise nats and redis), \
-         NAME=kafka:JARS, HOST:PORT or NAME=HOST:PORT"
+        "{spec} is no target: name highwater, kafka, floor, nats, redis, NAME=highwater:BINARY (likewise nats and \
+         redis), NAME=kafka:JARS, HOST:PORT or NAME=HOST:PORT"
     )
 }
 
@@ -184,6 +192,8 @@ mod tests {
     fn specifications_name_what_is_started_or_spoken_to() {
         assert_is("highwater", "highwater", "/no/highwater can't be run");
         assert_is("kafka", "kafka", "/no/jars can't be read");
+        assert_is("floor", "floor", "the least that a broker must do");
+        assert_is("f=floor:,depth=4", "f", "depth=4");
         assert_is("new=highwater:/a:b/hw", "new", "/a:b/hw can't be run");
         assert_is("new=highwater:,shards=1", "new", "shards=1");
         assert_is("k=kafka:/j,num.io.threads=2", "k", "num.io.threads=2");

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 /// Whether a topic's acknowledgements wait for a flush; a setting of this server alone.
 pub const FLUSH_SETTING: &str = "floor.flush";
 /// Of all topics.
-const PARTITIONS_MAX: usize = 200_000;
+pub const PARTITIONS_MAX: usize = 200_000;
 const NODE: i32 = 0;
 
 /// What is served; Produce below 3 is offered for clients that read more than that from it, and not answered.

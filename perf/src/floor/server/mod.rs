@@ -13,6 +13,7 @@ mod admin;
 mod broker;
 mod cold;
 mod fetch;
+mod files;
 mod inbox;
 mod log;
 mod outbox;
@@ -20,7 +21,7 @@ mod produce;
 mod saved;
 mod store;
 
-pub use admin::FLUSH_SETTING;
+pub use admin::{FLUSH_SETTING, PARTITIONS_MAX};
 pub use inbox::FRAME_BYTES_MAX;
 
 use anyhow::{Context, Result};
@@ -58,7 +59,7 @@ pub struct ServerArgs {
     #[arg(long, default_value_t = 512 << 20, value_parser = parse_file_bytes)]
     flush_bytes: u64,
     /// The same of records that are not flushed.
-    #[arg(long, default_value_t = 8 << 30, value_parser = parse_file_bytes)]
+    #[arg(long, default_value_t = KEEP_BYTES, value_parser = parse_file_bytes)]
     keep_bytes: u64,
     /// How turns are flushed.
     #[arg(long, value_enum, default_value = "ring")]
@@ -67,6 +68,9 @@ pub struct ServerArgs {
     #[arg(long, default_value_t = 1)]
     depth: usize,
 }
+
+/// What is kept of records that are not flushed, bytes.
+pub const KEEP_BYTES: u64 = 8 << 30;
 
 fn parse_file_bytes(text: &str) -> Result<u64, String> {
     const MIB: u64 = 1 << 20;

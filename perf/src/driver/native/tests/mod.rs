@@ -3,9 +3,11 @@
 mod broker;
 
 use super::*;
+use crate::driver::Edge;
 use crate::target::Protocol;
 use crate::workload::{Case, CodecName, Drain, Keys as KeyPlan, LoadPoint, Timing};
 use broker::{Broker, Reply};
+use std::sync::Mutex;
 
 /// A case of one load with records of 100 bytes, one producer and one partition, to be changed.
 fn case(load: &str) -> Case {
@@ -36,7 +38,8 @@ fn endpoint(broker: &Broker) -> Endpoint {
 fn run_with(native: &Native, broker: &Broker, case: &Case, cpus: &[usize]) -> Result<Measured> {
     let load: &LoadPoint = &case.loads[0];
     let topics: Vec<String> = (0..case.topic.topics).map(|n| format!("t{n}")).collect();
-    native.run(&Job {
+    let edges = Mutex::new(Vec::new());
+    let measured = native.run(&Job {
         endpoint: &endpoint(broker),
         case,
         load,
@@ -45,7 +48,12 @@ fn run_with(native: &Native, broker: &Broker, case: &Case, cpus: &[usize]) -> Re
         timing: &case.timing,
         cpus,
         stop: &Stop::default(),
-    })
+        on_measure: &|edge| edges.lock().unwrap().push(edge),
+    });
+    if measured.is_ok() {
+        assert_eq!(*edges.lock().unwrap(), [Edge::Start, Edge::End]);
+    }
+    measured
 }
 
 fn run(broker: &Broker, case: &Case) -> Result<Measured> {
@@ -318,6 +326,7 @@ fn a_stop_ends_it() {
         timing: &case.timing,
         cpus: &[],
         stop: &stop,
+        on_measure: &|_| (),
     });
     assert!(stopped.is_err());
 }
