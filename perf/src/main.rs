@@ -15,10 +15,10 @@
 #![allow(dead_code, unused_imports)]
 
 mod connections;
+mod counters;
 mod driver;
 mod floor;
 mod groups;
-mod instructions;
 mod latency;
 mod measure;
 mod payload;
@@ -68,8 +68,8 @@ enum Command {
     Restart(restart::RestartArgs),
     /// What a scrape of the metrics costs the broker, and what producers notice of it.
     Scrape(scrape::ScrapeArgs),
-    /// Work for valgrind to count, see scripts/instructions.
-    Instructions(instructions::InstructionsArgs),
+    /// What noise cannot move: instructions and allocations of a request, system calls of a broker.
+    Counters(counters::CountersArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -80,6 +80,6 @@ fn main() -> anyhow::Result<()> {
         Command::Groups(args) => groups::run(&args),
         Command::Restart(args) => restart::run(&args),
         Command::Scrape(args) => scrape::run(&args),
-        Command::Instructions(args) => instructions::run(&args),
+        Command::Counters(args) => counters::run(&args),
     }
 }
