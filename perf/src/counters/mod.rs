@@ -37,7 +37,6 @@ use std::path::PathBuf;
 use syscalls::{Bench, SyscallsArgs};
 
 #[derive(Args)]
-#[command(subcommand_negates_reqs = true)]
 pub struct CountersArgs {
     /// Fewer codecs, fewer records, one repeat.
     #[arg(long, global = true)]

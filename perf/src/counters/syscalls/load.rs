@@ -11,6 +11,7 @@ use highwater::protocol::Str;
 use std::io::Write;
 use std::net::TcpStream;
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// A number of records, and how they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,8 +121,29 @@ impl<'a> Prepared<'a> {
                 next_offset: 0,
             });
         }
+        prepared.first_request()?;
         prepared.send(load.records / 10)?;
         Ok(prepared)
+    }
+
+    /// A leader that is announced may not serve yet: it is asked again for a while.
+    fn first_request(&mut self) -> Result<()> {
+        let producer = self.producers.first_mut().context("a producer")?;
+        let start = Instant::now();
+        loop {
+            producer.write_all(&self.frame)?;
+            match wire::check_produced(wire::read_frame(producer)?) {
+                Ok(()) => break,
+                Err(_) if start.elapsed() < SERVES_AFTER_MAX => {
+                    self.stop.sleep(Duration::from_millis(100))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(consumer) = &mut self.consumer {
+            consumer.next_offset = self.load.batch_records as i64;
+        }
+        Ok(())
     }
 
     /// The whole load.
@@ -256,5 +278,6 @@ fn batch(records: usize) -> Bytes {
 const RANDOM_PART: f64 = 0.25;
 /// There may be 200 of these threads.
 const STACK_BYTES: usize = 256 << 10;
+const SERVES_AFTER_MAX: Duration = Duration::from_secs(10);
 /// Of half a second each.
 const POLLS_MAX: usize = 60;

@@ -209,6 +209,10 @@ impl Row {
         self.submitted.extend(counts.submitted.map(per));
         let named = counts.named.iter().filter(|(_, count)| **count > 0);
         let mut most: Vec<_> = named.map(|(n, count)| (n.clone(), per(*count))).collect();
+        let unnamed = counts.calls.saturating_sub(counts.named.values().sum());
+        if unnamed > 0 {
+            most.push(("others".to_owned(), per(unnamed)));
+        }
         most.sort_by(|one, other| other.1.total_cmp(&one.1));
         most.truncate(MOST);
         self.most = most;
@@ -280,7 +284,7 @@ mod tests {
         let mut row = Row::new(load);
         let named = [("read", 10), ("io_uring_enter", 3_000), ("futex", 0)];
         let counts = Counts {
-            calls: 3_010,
+            calls: 3_030,
             submitted: Some(8_000),
             named: named.map(|(name, n)| (name.to_owned(), n)).into(),
         };
@@ -289,10 +293,11 @@ mod tests {
             submitted: None,
             ..counts
         });
-        assert_eq!(row.calls, [1505.0, 1505.0]);
+        assert_eq!(row.calls, [1515.0, 1515.0]);
         assert_eq!(row.submitted, [4000.0]);
         let most: Vec<(&str, f64)> = row.most.iter().map(|(n, c)| (n.as_str(), *c)).collect();
-        assert_eq!(most, [("io_uring_enter", 1500.0), ("read", 5.0)]);
+        let expected = [("io_uring_enter", 1500.0), ("others", 10.0), ("read", 5.0)];
+        assert_eq!(most, expected);
     }
 
     #[test]
