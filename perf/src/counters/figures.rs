@@ -97,6 +97,19 @@ impl Figures {
         Ok(figures)
     }
 
+    /// Whether `save` will be able to, said before anything is counted.
+    pub fn check_path(path: &Path) -> Result<()> {
+        let probe = path.with_extension("new");
+        let made = fs::File::create_new(&probe).and_then(|_| fs::remove_file(&probe));
+        made.with_context(|| format!("{} can't be written", path.display()))?;
+        ensure!(
+            !path.is_dir(),
+            "{} is a directory, not a file to write",
+            path.display()
+        );
+        Ok(())
+    }
+
     pub fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)? + "\n";
         fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
@@ -231,7 +244,22 @@ mod tests {
             "debug"
         };
         assert!(refused(&text.replace(&written.build, other)).contains("can't be compared"));
+        assert!(Figures::check_path(&path).is_ok());
+        assert!(Figures::check_path(dir.path()).is_err());
+        assert!(Figures::check_path(Path::new("/nowhere/figures.json")).is_err());
         let missing = Figures::load(Path::new("/nowhere/figures.json")).unwrap_err();
         assert!(missing.to_string().contains("can't be read"));
+    }
+
+    #[test]
+    fn the_baseline_of_the_repository_is_of_a_release_build_and_of_this_form() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/counters.json");
+        let baseline: Figures = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+        assert_eq!(baseline.version, VERSION);
+        assert_eq!(baseline.build, "release");
+        assert!(baseline.figures.iter().all(|figure| figure.value >= 0.0));
+        assert!(baseline
+            .get("instructions/broker/produce/none/1")
+            .is_some_and(|figure| figure.value > 0.0));
     }
 }

@@ -79,6 +79,9 @@ pub fn run(args: &CountersArgs) -> Result<()> {
         Some(path) => Some((Figures::load(path)?, path)),
         None => None,
     };
+    if let Some(path) = &args.json {
+        Figures::check_path(path)?;
+    }
     if work {
         work::check()?;
     }

@@ -137,10 +137,8 @@ impl Cost {
 
     pub fn push(&self, kind: &Kind, figures: &mut Figures) {
         let name = kind.name();
-        let (instructions, allocations) = (
-            self.instructions_per_record.round(),
-            self.allocations_per_request,
-        );
+        let (instructions, allocations) =
+            (self.instructions_per_record, self.allocations_per_request);
         figures.push(
             format!("instructions/{name}"),
             instructions,

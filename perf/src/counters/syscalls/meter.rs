@@ -309,19 +309,21 @@ fn first_line(error: &anyhow::Error) -> String {
 }
 
 /// The calls that brokers make much of, told by name.
-const NAMED: [&str; 12] = [
+const NAMED: [&str; 14] = [
     "io_uring_enter",
     "epoll_wait",
+    "epoll_ctl",
     "read",
     "write",
+    "writev",
     "sendto",
     "sendmsg",
     "recvfrom",
-    "writev",
-    "sendfile64",
     "pwrite64",
+    "fsync",
     "fdatasync",
     "futex",
+    "membarrier",
 ];
 const CHECK_MAX: Duration = Duration::from_secs(30);
 const ATTACH_MAX: Duration = Duration::from_secs(30);
