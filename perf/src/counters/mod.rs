@@ -28,7 +28,7 @@ mod work;
 mod worker;
 
 use crate::stop::Stop;
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use clap::{Args, Subcommand};
 use figures::Figures;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -89,8 +89,14 @@ pub fn run(args: &CountersArgs) -> Result<()> {
     let scratch = Scratch::new(&directory(args)?)?;
     let highwater = args.highwater.as_deref();
     let bench = match &calls {
-        Some(calls) => Some(Bench::open(calls, highwater, &scratch, &stop)?),
         None => None,
+        Some(calls) => match Bench::open(calls, highwater, &scratch, &stop) {
+            Ok(bench) => Some(bench),
+            Err(error) if work => {
+                bail!("{error:#} (`perf counters work` counts without system calls)")
+            }
+            Err(error) => return Err(error),
+        },
     };
     let mut figures = Figures::new();
     if figures.build == "debug" {

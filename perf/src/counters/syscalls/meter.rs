@@ -6,7 +6,7 @@
 use super::super::scratch::{run, Guarded, Scratch};
 use super::parse::{perf_stat, strace, Counts, SUBMITTED};
 use crate::stop::Stop;
-use anyhow::{bail, Context, Result};
+use anyhow::{anyhow, bail, Context, Result};
 use clap::ValueEnum;
 use nix::fcntl::OFlag;
 use nix::sys::signal::{kill, Signal};
@@ -61,8 +61,9 @@ impl Meter {
             Some(By::Strace) => Meter::strace(scratch, stop),
             None => match Meter::perf(scratch, stop) {
                 Ok(meter) => Ok(meter),
-                Err(perf) => Meter::strace(scratch, stop)
-                    .map_err(|strace| strace.context(format!("{perf:#}; and instead of it"))),
+                Err(perf) => {
+                    Meter::strace(scratch, stop).map_err(|strace| anyhow!("{perf:#}; {strace:#}"))
+                }
             },
         }
     }
@@ -98,11 +99,10 @@ impl Meter {
             by: By::Strace,
             events: Vec::new(),
         };
-        let mut sleeper = Guarded::spawn(Command::new("sleep").arg("60"))?;
-        let pid = sleeper.child().id();
-        let tried = meter
-            .attach(pid, scratch, stop)
-            .and_then(|running| running.detach(stop));
+        let tried = Guarded::spawn(Command::new("sleep").arg("60")).and_then(|mut sleeper| {
+            let pid = sleeper.child().id();
+            meter.attach(pid, scratch, stop)?.detach(stop)
+        });
         match tried {
             Ok(_) => Ok(meter),
             Err(error) => {
