@@ -190,7 +190,7 @@ fn judge(
 fn why_not(row: &Row<'_>, first: &str, against: &str) -> String {
     for name in [first, against] {
         if let Some(note) = row.missing.iter().find(|note| note.target == name) {
-            return format!("{name}: {}", note.text);
+            return format!("{name}: {}", note.said());
         }
     }
     "not run, or too few samples".to_owned()

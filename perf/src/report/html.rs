@@ -122,7 +122,11 @@ impl Page<'_> {
             0 => "Goals: none measured in this run".to_owned(),
             _ => format!("Goals: {met} of the {measured} that were measured are met"),
         };
-        let _ = write!(self.out, "<h2>{heading}</h2>");
+        let quick = match self.summary.results.settings.quick {
+            true => ", in a quick run",
+            false => "",
+        };
+        let _ = write!(self.out, "<h2>{heading}{quick}</h2>");
         self.push("<table class=\"text\"><tr><th>Goal</th><th>Measured</th><th></th></tr>");
         for verdict in goals {
             let class = match verdict.outcome {
@@ -290,14 +294,16 @@ impl Page<'_> {
         let mut notes = Vec::new();
         for row in case.rows.iter() {
             for note in &row.notes {
-                notes.push(format!("{}, {}: {}", note.target, row.load, note.text));
+                notes.push(format!("{}, {}: {}", note.target, row.load, note.said()));
             }
         }
         for row in case.rows.iter() {
             for note in &row.missing {
                 notes.push(format!(
                     "{}, {}: no result: {}",
-                    note.target, row.load, note.text
+                    note.target,
+                    row.load,
+                    note.said()
                 ));
             }
         }

@@ -85,6 +85,17 @@ pub struct Ratio {
 pub struct Note {
     pub target: String,
     pub text: String,
+    /// More of them, with other numbers.
+    pub others: usize,
+}
+
+impl Note {
+    pub fn said(&self) -> String {
+        match self.others {
+            0 => self.text.clone(),
+            others => format!("{} (and {others} more like it)", self.text),
+        }
+    }
 }
 
 impl<'a> Summary<'a> {
@@ -321,13 +332,18 @@ fn grouped(results: &Results) -> Vec<(&Measurement, Vec<&Measurement>)> {
     groups
 }
 
+/// Notes that differ in their numbers only are told once, by the first.
 fn add_note(notes: &mut Vec<Note>, target: &str, text: &str) {
-    let note = Note {
-        target: target.to_owned(),
-        text: text.to_owned(),
-    };
-    if !notes.contains(&note) {
-        notes.push(note);
+    let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    let same = |note: &&mut Note| note.target == target && words(&note.text) == words(text);
+    match notes.iter_mut().find(same) {
+        Some(note) if note.text == text => {}
+        Some(note) => note.others += 1,
+        None => notes.push(Note {
+            target: target.to_owned(),
+            text: text.to_owned(),
+            others: 0,
+        }),
     }
 }
 

@@ -181,7 +181,14 @@ fn goals(out: &mut String, summary: &Summary<'_>) {
     if summary.goals.is_empty() {
         return;
     }
-    out.push_str("\nGoals; where there is a (!) a note above says what the figures are not\n");
+    let quick = match summary.results.settings.quick {
+        true => ", in a quick run",
+        false => "",
+    };
+    let _ = writeln!(
+        out,
+        "\nGoals{quick}; where there is a (!) a note above says what the figures are not"
+    );
     for verdict in &summary.goals {
         let goal = clip(&plain(&verdict.goal), 60);
         let measured = clip(&plain(&verdict.measured), 38);
@@ -192,7 +199,7 @@ fn goals(out: &mut String, summary: &Summary<'_>) {
 
 fn notes(out: &mut String, at: &str, notes: &[Note]) {
     for note in notes {
-        paragraph(out, &format!("{at}: {}: {}", note.target, note.text));
+        paragraph(out, &format!("{at}: {}: {}", note.target, note.said()));
     }
 }
 
