@@ -24,8 +24,9 @@ pub struct Measured {
     /// The part of the measured time in which the busiest thread of the client had work, 0 to 1; near 1 the client
     /// itself may be the limit. None where the driver cannot tell.
     pub client_busy: Option<f64>,
-    /// Records that were due within the measured time and were not acknowledged by its end: more than what is in flight
-    /// means that the broker did not keep up.
+    /// Records that were due within the measured time and were not acknowledged when the driver had waited for answers
+    /// for a while after its end (the native driver: five seconds): the broker did not keep up, and no latency is known
+    /// of them.
     pub unacknowledged: u64,
     /// Seconds from the start of late consumers to the moment at which they had caught up; of a drain.
     pub drained_after_s: Option<f64>,

@@ -160,7 +160,7 @@ impl Templates {
 ///
 /// Up to 1 MiB the whole batch also fits what brokers take by default, so that "1 MiB" is a batch that they take.
 pub fn batch_records(plan: &RecordPlan, batch_bytes: usize) -> usize {
-    let records = (batch_bytes / plan.bytes).max(1);
+    let records = (batch_bytes / plan.bytes.max(1)).max(1);
     if batch_bytes > MESSAGE_BYTES_MAX {
         return records;
     }

@@ -32,7 +32,7 @@ mod tests;
 mod turns;
 mod work;
 
-use super::records::{Clock, Keys, Partitioner, Schedule};
+use super::records::{Clock, Keys, Partitioner, Schedule, DUE_BYTES};
 use super::{Driver, Edge, Job};
 use crate::measure::{Measured, Moved};
 use crate::stop::Stop;
@@ -208,7 +208,7 @@ pub fn fill(
         in_flight: 5,
         ..Default::default()
     };
-    let left = bytes.div_ceil(records.bytes as u64);
+    let left = bytes.div_ceil(records.bytes.max(1) as u64);
     let write = || {
         let cluster = Cluster::discover(endpoint.addr, topics, partitions, stop)?;
         let producers = producers(&cluster, records, &plan, |_| Pace::Saturate { left })?;
@@ -273,6 +273,10 @@ fn producers(
     plan: &ProducerPlan,
     pace: impl Fn(u32) -> Pace,
 ) -> Result<Vec<Producer>> {
+    ensure!(
+        records.bytes >= DUE_BYTES,
+        "records.bytes is at least {DUE_BYTES}: a value begins with the time at which it was due"
+    );
     check_files(plan.count as usize * cluster.leaders().len())?;
     let producer = |number: u32| {
         let leaders = cluster.leaders().iter();

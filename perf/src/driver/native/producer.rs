@@ -359,7 +359,8 @@ impl Pace {
         }
         let due = schedule.due_before(now - start + 1).min(last) - next;
         let batch = load.batch_records as u64;
-        let linger_end = first_due + load.producers.linger_us * 1000;
+        let linger = load.producers.linger_us.saturating_mul(1000);
+        let linger_end = first_due.saturating_add(linger);
         if due >= batch || now >= linger_end {
             return Due::Now(due.min(batch) as usize);
         }

@@ -1,7 +1,9 @@
 //! A thread's event loop: turn by turn, what is due is sent and what has arrived is read.
 //!
 //! While a record is due soon the loop polls without waiting, since the kernel wakes a thread too late; in an open loop
-//! on CPUs of its own it never waits. That is not counted as work.
+//! on CPUs of its own it never waits. That is not counted as work, and it yields at each turn, so that threads of the
+//! kernel which work for the broker need not wait for the CPU. Where others need the same CPU, such a loop runs late,
+//! and the schedule delay tells it.
 
 use super::fetcher::Fetcher;
 use super::producer::Producer;
@@ -93,6 +95,8 @@ impl<'a> Turns<'a> {
             if worked {
                 let from = began.max(shared.phases.measured);
                 self.busy += now.min(shared.end()).saturating_sub(from);
+            } else {
+                std::thread::yield_now();
             }
             if now.saturating_sub(self.checked) > CHECK_NS {
                 self.checked = now;
