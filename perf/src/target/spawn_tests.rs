@@ -205,3 +205,28 @@ fn a_command_that_does_not_exist_is_an_error() {
         Err(error) => assert!(error.to_string().contains("/no/such/program"), "{error}"),
     }
 }
+
+#[test]
+fn a_process_dies_with_the_thread_that_started_it_where_setpriv_is_installed() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = Site::make("orphan", &share(dir.path())).unwrap();
+    let process = std::thread::scope(|scope| {
+        let start = || {
+            let process = site.start(&command(&["sleep", "60"])).unwrap();
+            // Not before it has told the kernel.
+            wait_for_name(process.pid(), "sleep");
+            process
+        };
+        scope.spawn(start).join().unwrap()
+    });
+    if site.dies_with_us {
+        for _ in 0..5000 {
+            if !is_running(process.pid()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("it outlives its thread");
+    }
+    assert!(is_running(process.pid()));
+}
