@@ -18,6 +18,7 @@ fn turns_are_written_in_one_piece_and_told_in_order() {
         (FlushBy::Ring, 1),
         (FlushBy::Ring, 3),
         (FlushBy::Syscalls, 1),
+        (FlushBy::Fastest, 2),
     ] {
         let dir = temp_dir();
         let path = dir.path().join("flush");

@@ -3,7 +3,7 @@
 //! One thread, pinned like a broker's, waits in epoll (it does not spin: a broker that is idle should cost nothing) and
 //! works in turns. A turn reads all sockets that have something; puts the records that are flushed into one aligned
 //! buffer, which is written directly and flushed once, and copies the others into the page cache; answers; and sends.
-//! While a turn is written and flushed the next one is gathered. Batches stay in memory for consumers, who get the
+//! Where a flush takes long the next turn is gathered meanwhile; see [`FlushBy`]. Batches stay in memory for consumers, who get the
 //! very bytes that were received.
 //!
 //! It checks no checksum, no timestamp, no sequence number, and recovers nothing after a crash. What it does with
@@ -62,7 +62,7 @@ pub struct ServerArgs {
     #[arg(long, default_value_t = KEEP_BYTES, value_parser = parse_file_bytes)]
     keep_bytes: u64,
     /// How turns are flushed.
-    #[arg(long, value_enum, default_value = "ring")]
+    #[arg(long, value_enum, default_value = "fastest")]
     flush_by: FlushBy,
     /// Turns that may be under way to the disk at once.
     #[arg(long, default_value_t = 1)]

@@ -36,7 +36,7 @@ impl Running {
             window_bytes: 64 << 20,
             flush_bytes: 64 << 20,
             keep_bytes: 1 << 30,
-            flush_by: FlushBy::Ring,
+            flush_by: FlushBy::Fastest,
             depth: 2,
         };
         change(&mut args);
@@ -180,6 +180,7 @@ fn read_all(
 fn consumers_get_exactly_what_was_produced() {
     for (flush, flush_by) in [
         (FLUSH, FlushBy::Ring),
+        (FLUSH, FlushBy::Fastest),
         (FLUSH, FlushBy::Syscalls),
         (!FLUSH, FlushBy::Ring),
     ] {
