@@ -14,7 +14,6 @@ mod instructions;
 mod measure;
 mod opinion;
 mod payload;
-mod process;
 mod report;
 mod results;
 mod run;
