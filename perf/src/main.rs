@@ -7,10 +7,10 @@
 #![allow(dead_code, unused_imports)]
 
 mod connections;
+mod counters;
 mod driver;
 mod floor;
 mod groups;
-mod instructions;
 mod measure;
 mod opinion;
 mod payload;
@@ -64,8 +64,8 @@ enum Command {
     /// The floor as a server, as the harness starts it.
     #[command(hide = true)]
     FloorServer(floor::server::ServerArgs),
-    /// Work for valgrind to count, see scripts/instructions.
-    Instructions(instructions::InstructionsArgs),
+    /// What noise cannot move: instructions and allocations of a request, system calls of a broker.
+    Counters(counters::CountersArgs),
 }
 
 fn main() -> ExitCode {
@@ -94,6 +94,6 @@ fn work(command: Command) -> anyhow::Result<()> {
         }
         Command::Opinion(args) => opinion::run(&args),
         Command::FloorServer(args) => floor::server::run(&args),
-        Command::Instructions(args) => instructions::run(&args),
+        Command::Counters(args) => counters::run(&args),
     }
 }

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use highwater::protocol::batch::Compression;
 
 /// A codec, or all of them.
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub enum Codec {
     None,
     Gzip,

@@ -45,6 +45,7 @@ mod respond;
 mod run;
 mod scram_credentials;
 mod service;
+mod simulated;
 mod topics;
 
 #[cfg(test)]
@@ -52,3 +53,4 @@ mod sim_tests;
 
 pub use broker::{start, Broker};
 pub use run::{Ready, ServeError};
+pub use simulated::{start_simulated, Simulated, SimulatedPlan};

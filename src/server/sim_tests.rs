@@ -14,16 +14,15 @@ mod idempotent;
 mod log_starts;
 mod settings;
 
-use super::run::{self, ControlPlan, ServeError};
+use super::run::ServeError;
+use super::simulated::{start_simulated, Simulated, SimulatedPlan};
 use crate::client::{BrokerConnection, ClientError, ConnectionOptions};
 use crate::config::{BrokerConfig, HostPort};
-use crate::observe::Stalls;
 use crate::protocol::batch::{BatchBuilder, Batches};
 use crate::protocol::messages::*;
 use crate::protocol::{ErrorCode, Records, Str};
-use crate::runtime::local::{oneshot, OneshotReceiver, OneshotSender};
-use crate::runtime::native::ServiceManager;
-use crate::runtime::sim::{self, PowerCut, SimNode, World};
+use crate::runtime::local::{OneshotReceiver, OneshotSender};
+use crate::runtime::sim::{PowerCut, SimNode, World};
 use crate::runtime::{Queue, Rt, SyncSite};
 use crate::shard::ShardSizes;
 use crate::storage::StartKind;
@@ -32,7 +31,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 const TOPIC: &str = "orders";
@@ -235,7 +233,6 @@ impl Story {
     /// Starts the broker with some number of shards. `None`: the power was cut.
     fn boot(&self) -> Option<Running> {
         let shards = 1 + self.world.random_below(4) as usize;
-        let rt = self.broker.rt_shard(shards);
         let addr = SocketAddr::new(self.broker.ip(), 9092);
         let config = BrokerConfig {
             listener: HostPort {
@@ -251,59 +248,27 @@ impl Story {
             offsets_topic_segment_bytes: 16 << 10,
             ..BrokerConfig::default()
         };
-        let plan = ControlPlan {
+        let plan = SimulatedPlan {
             config,
-            addr,
-            cpus: vec![None; shards],
+            shards,
             sizes: SIZES,
-            admin_addr: self.admin.get(),
-            stalls: Stalls::new(|_| None),
-            connection_overrides: Vec::new(),
-            manager: ServiceManager::default(),
-        };
-        let executors: Vec<Rt> = (0..shards)
-            .map(|shard| self.broker.rt_shard(shard))
-            .collect();
-        let control_rt = rt.clone();
-        let started = async move {
-            let prepared = run::prepare(&control_rt, plan).await.expect("it starts");
-            let config = Arc::new(prepared.config().clone());
             // Small windows, so that credits run out.
-            let mut seats = sim::mesh(shards + 1, 4);
-            let seat = seats.pop().expect("one seat for each executor");
-            for (me, (seat, rt)) in seats.into_iter().zip(executors).enumerate() {
-                let config = config.clone();
-                rt.clone().spawn(
-                    Queue::Latency,
-                    run::shard(rt, seat, me, shards, config, SIZES),
-                );
-            }
-            let (stop, stopped) = oneshot::<()>();
-            let (ready, is_ready) = oneshot();
-            let (end, ended) = oneshot();
-            control_rt.spawn(Queue::Latency, async move {
-                let stop = Box::pin(async move {
-                    if stopped.await.is_none() {
-                        // Nobody can stop it any more.
-                        std::future::pending::<()>().await;
-                    }
-                });
-                let told = |it: &run::Ready| {
-                    assert_eq!(it.loaded.offline, [], "every partition is online");
-                    // Nobody waits if the world ends here.
-                    let _ = ready.send(it.start);
-                };
-                let result = run::control(prepared, seat, stop, told).await;
-                let _ = end.send(result);
-            });
-            let start = is_ready.await.expect("it loads");
+            mesh_window: 4,
+            admin: self.admin.get(),
+        };
+        let broker = self.broker.clone();
+        let started = async move {
+            let started = start_simulated(broker, plan).await.expect("it starts");
+            let Simulated { ready, stop, ended } = started;
+            assert_eq!(ready.loaded.offline, [], "every partition is online");
             Running {
                 addr,
-                start,
+                start: ready.start,
                 stop,
                 ended,
             }
         };
+        let rt = self.broker.rt_shard(shards);
         self.world.block_on_until_crash(&rt, started)
     }
 

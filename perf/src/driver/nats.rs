@@ -5,6 +5,8 @@
 //! control, and with a number in each delivery by which a gap is noticed.
 
 mod frames;
+#[cfg(test)]
+mod tests;
 
 use super::records::due_of;
 use super::single::{self, Event, Producer, Protocol, Session};

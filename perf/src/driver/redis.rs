@@ -5,6 +5,8 @@
 //! entry that it has, and is answered as soon as there is one.
 
 mod resp;
+#[cfg(test)]
+mod tests;
 
 use super::records::due_of;
 use super::single::{self, Event, Producer, Protocol, Session};

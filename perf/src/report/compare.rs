@@ -1,7 +1,7 @@
 //! `perf compare OLD NEW`: what changed between two runs, told only where it is more than the repeats' own range.
 
 use super::goals::row_name;
-use super::metrics::{Group, Metric, RECORDS, STEAL};
+use super::metrics::{Metric, DEVICE, RECORDS, STEAL};
 use super::summary::{Cell, Row, Summary};
 use super::text::{clip, name, plain, times, times_range, value, wrap};
 use super::{show, store};
@@ -266,10 +266,10 @@ impl Comparison {
             }
             (None, _) => Change::Same,
         };
-        // The client's own delay is told; it is no merit of a broker.
-        let change = match metric.group {
-            Group::ScheduleDelay => Change::Same,
-            _ => change,
+        // The client's own delay and what all processes wrote are told; they are no merit of a broker.
+        let change = match metric.is_of_target() && metric.name != DEVICE {
+            true => change,
+            false => Change::Same,
         };
         Some(Entry {
             at: at.to_owned(),

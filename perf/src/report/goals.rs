@@ -84,7 +84,10 @@ fn of_workload(
                 let ratio = line.zip(place).and_then(|(l, at)| l.ratios[at].as_ref());
                 let first = &summary.targets[0].name;
                 let goal = format!("{name}: {goal}");
-                let why_not = || why_not(row, first, against);
+                let why_not = || match place {
+                    Some(_) => why_not(row, first, against),
+                    None => format!("{against} was not run"),
+                };
                 let mut verdict = judge(goal, ratio, least, words, why_not);
                 let noted = |note: &Note| note.target == *first || note.target == against;
                 if ratio.is_some() && row.notes.iter().any(noted) {
@@ -187,10 +190,10 @@ fn judge(
 fn why_not(row: &Row<'_>, first: &str, against: &str) -> String {
     for name in [first, against] {
         if let Some(note) = row.missing.iter().find(|note| note.target == name) {
-            return format!("{name}: {}", note.text);
+            return format!("{name}: {}", note.said());
         }
     }
-    format!("no result of both {first} and {against}, or too few samples")
+    "not run, or too few samples".to_owned()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::overview::overview;
 use super::plots::{by_percentile, class, over_time, throughput_against_latency, Plot};
 use super::summary::{Case, Line, Ratio, Row, Summary, Workload};
 use super::svg::escape;
-use super::terminal::at_first_look;
+use super::terminal::{at_first_look, DASH};
 use super::text::{name, times, utc, value};
 use crate::results::Better;
 use std::fmt::Write;
@@ -86,7 +86,7 @@ impl Page<'_> {
             let description = escape(&self.summary.targets[target].description);
             let _ = write!(self.out, "<tr><td>{legend}</td><td>{description}</td></tr>");
         }
-        self.push("</table></header>");
+        let _ = write!(self.out, "</table><p class=\"soft\">{DASH}</p></header>");
     }
 
     fn legend(&self, target: usize) -> String {
@@ -122,7 +122,11 @@ impl Page<'_> {
             0 => "Goals: none measured in this run".to_owned(),
             _ => format!("Goals: {met} of the {measured} that were measured are met"),
         };
-        let _ = write!(self.out, "<h2>{heading}</h2>");
+        let quick = match self.summary.results.settings.quick {
+            true => ", in a quick run",
+            false => "",
+        };
+        let _ = write!(self.out, "<h2>{heading}{quick}</h2>");
         self.push("<table class=\"text\"><tr><th>Goal</th><th>Measured</th><th></th></tr>");
         for verdict in goals {
             let class = match verdict.outcome {
@@ -290,14 +294,16 @@ impl Page<'_> {
         let mut notes = Vec::new();
         for row in case.rows.iter() {
             for note in &row.notes {
-                notes.push(format!("{}, {}: {}", note.target, row.load, note.text));
+                notes.push(format!("{}, {}: {}", note.target, row.load, note.said()));
             }
         }
         for row in case.rows.iter() {
             for note in &row.missing {
                 notes.push(format!(
                     "{}, {}: no result: {}",
-                    note.target, row.load, note.text
+                    note.target,
+                    row.load,
+                    note.said()
                 ));
             }
         }

@@ -46,6 +46,8 @@ pub const PERCENTILES: [Percentile; 8] = [
 pub const PRODUCED: &str = "produced";
 pub const CONSUMED: &str = "consumed";
 pub const RECORDS: &str = "records/s";
+/// Whoever wrote it.
+pub const DEVICE: &str = "written to the device";
 /// The CPU that all others took of the machine: of the machine, not of a target.
 pub const STEAL: &str = "steal of all CPUs";
 
@@ -79,13 +81,9 @@ impl Metric {
 }
 
 impl Percentile {
-    pub fn metric(&self) -> Metric {
-        let of = match self.of {
-            Group::Delivered => "delivered",
-            Group::ScheduleDelay => "schedule delay",
-            _ => "acknowledged",
-        };
-        let name = format!("{of} p{}", self.percentile);
+    /// `word` says what the latency is of.
+    pub fn metric(&self, word: &str) -> Metric {
+        let name = format!("{word} p{}", self.percentile);
         Metric::new(&name, "us", Better::Lower, self.of)
     }
 
@@ -201,7 +199,7 @@ fn costs(cost: &Cost, measured: Option<&Measured>, scale: Scale, all: &mut Vec<(
             add("written by the broker", "B/payload B", written);
             if let Some(device) = cost.device_written_bytes {
                 let written = each(device as f64, produced);
-                add("written to the device", "B/payload B", written);
+                add(DEVICE, "B/payload B", written);
             }
         }
     } else {

@@ -1,10 +1,10 @@
 //! What is drawn of each case: latency by percentile, throughput against latency, and both over time.
 
 use super::metrics::{recorder, Group, CONSUMED, PRODUCED, RECORDS};
-use super::summary::{Case, Row, Summary};
+use super::summary::{word, Case, Row, Summary};
 use super::svg::{Axis, Chart};
-use super::text::{digits, value};
-use crate::measure::Second;
+use super::text::value;
+use crate::measure::{Measured, Second};
 
 /// A chart, and what it shows.
 pub struct Plot {
@@ -32,7 +32,7 @@ pub fn by_percentile(summary: &Summary<'_>, row: &Row<'_>, of: Group) -> Option<
         let merged = row.merged(target, of);
         let mut curve = Vec::new();
         for step in 0.. {
-            let x = 10f64.powf(f64::from(step) / STEPS_OF_A_DECADE);
+            let x = 2.0 * 10f64.powf(f64::from(step) / STEPS_OF_A_DECADE);
             // `None` at the latest where less than one sample in all would lie beyond.
             match merged.percentile_us(100.0 * (1.0 - 1.0 / x)) {
                 Some(us) => curve.push((x, us)),
@@ -47,12 +47,12 @@ pub fn by_percentile(summary: &Summary<'_>, row: &Row<'_>, of: Group) -> Option<
         return None;
     }
     let points = || curves.iter().flat_map(|(_, curve)| curve);
-    let share = |x: f64| match 100.0 * (1.0 - 1.0 / x) {
-        percentile if percentile < 0.01 => "min".to_owned(),
+    let share = |x: f64| {
+        let percentile = 100.0 * (1.0 - 1.0 / x);
         // Without what 1 - 0.001 leaves behind.
-        percentile => format!("p{}", (percentile * 1e6).round() / 1e6),
+        format!("p{}", (percentile * 1e6).round() / 1e6)
     };
-    let ticks = [1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7];
+    let ticks = [2.0, 4.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7];
     let x = Axis::log(points().map(|(x, _)| *x), "percentile", share)
         .with_ticks(ticks.map(|tick| (tick, share(tick))).to_vec());
     let y = Axis::log(points().map(|(_, y)| *y), "latency", latency);
@@ -61,12 +61,8 @@ pub fn by_percentile(summary: &Summary<'_>, row: &Row<'_>, of: Group) -> Option<
         let name = &summary.targets[*target].name;
         chart.line(curve, &class(summary, *target), name);
     }
-    let what = if of == Group::Delivered {
-        "Delivered"
-    } else {
-        "Acknowledged"
-    };
-    let caption = format!("{what}, latency by percentile: {}", row.at());
+    let what = word(&row.turns, of);
+    let caption = format!("Latency by percentile, {what}: {}", row.at());
     Some(Plot {
         svg: chart.render(&caption),
         caption,
@@ -80,10 +76,8 @@ pub fn throughput_against_latency(summary: &Summary<'_>, case: &Case<'_>) -> Opt
         Some(_) => Group::Delivered,
         None => Group::Acknowledged,
     };
-    let what = match rows.first().map(|row| of(row)) {
-        Some(Group::Delivered) => "delivered",
-        _ => "acknowledged",
-    };
+    let first = rows.first()?;
+    let what = word(&first.turns, of(first));
     let mut curves = Vec::new();
     for target in 0..summary.targets.len() {
         for percentile in [50.0, 99.0] {
@@ -143,7 +137,7 @@ pub fn over_time(summary: &Summary<'_>, row: &Row<'_>) -> Vec<Plot> {
     let seconds = |target: usize| -> Vec<(usize, Vec<Second>)> {
         let turns = row.turns[target].iter().enumerate();
         turns
-            .filter_map(|(n, turn)| Some((n, recorder(of, turn.measured.as_ref()?).seconds())))
+            .filter_map(|(n, turn)| Some((n, full_seconds(of, turn.measured.as_ref()?))))
             .collect()
     };
     let all: Vec<Vec<(usize, Vec<Second>)>> = (0..summary.targets.len()).map(seconds).collect();
@@ -155,23 +149,16 @@ pub fn over_time(summary: &Summary<'_>, row: &Row<'_>) -> Vec<Plot> {
     let repeats = turns().map(|(n, _)| n + 1).max().unwrap_or(1);
     // A percentile of a second needs its 100 samples beyond it like any other; the largest needs none.
     let many = |second: &Second| second.samples == 0 || second.samples >= 10_000;
-    let p99 = turns().all(|(_, series)| {
-        let whole = series.len().saturating_sub(1);
-        series[..whole].iter().all(many)
-    });
+    let p99 = turns().flat_map(|(_, series)| series).all(many);
     let (what, pick): (&str, fn(&Second) -> f64) = if p99 {
         ("p99", |second| second.p99_us)
     } else {
         ("longest", |second| second.max_us)
     };
-    let named = if of == Group::Delivered {
-        "delivered"
-    } else {
-        "acknowledged"
-    };
+    let named = word(&row.turns, of);
     let end = (repeats * (length + 1)) as f64;
     let draw = |y: Axis, pick: &dyn Fn(&Second) -> f64, caption: String| {
-        let label = |tick: f64| digits(tick).trim_end_matches(".0").to_owned();
+        let label = |tick: f64| format!("{tick}");
         let title = "seconds; the repeats one after the other";
         let mut chart = Chart::new(Axis::linear([end].into_iter(), title, label), y);
         for repeat in 1..repeats {
@@ -221,6 +208,15 @@ const KNOWN: [&str; 6] = ["highwater", "kafka", "floor", "nats", "redis", "exter
 /// That the style sheet has.
 const CLASSES: usize = 8;
 const STEPS_OF_A_DECADE: f64 = 16.0;
+
+/// Without the last second if it is only begun: less happened in it.
+fn full_seconds(of: Group, measured: &Measured) -> Vec<Second> {
+    let length = measured.produced.seconds.max(measured.consumed.seconds);
+    let mut series = recorder(of, measured).seconds();
+    // A clock that stops a little early does not take a second away.
+    series.truncate((length + 0.05) as usize);
+    series
+}
 
 fn latency(us: f64) -> String {
     round(value(us, "us").replace("us", "µs"))

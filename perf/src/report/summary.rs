@@ -85,6 +85,17 @@ pub struct Ratio {
 pub struct Note {
     pub target: String,
     pub text: String,
+    /// More of them, with other numbers.
+    pub others: usize,
+}
+
+impl Note {
+    pub fn said(&self) -> String {
+        match self.others {
+            0 => self.text.clone(),
+            others => format!("{} (and {others} more like it)", self.text),
+        }
+    }
 }
 
 impl<'a> Summary<'a> {
@@ -166,9 +177,11 @@ impl<'a> Row<'a> {
         let asked = || rates.iter().flatten().copied();
         let same_rate = range(asked()).is_none_or(|(low, high)| high <= low * SAME_RATE);
         let mut lines = lines(&by_target, Scale::of(measured, cpus));
-        if !same_rate {
-            for ratio in lines.iter_mut().flat_map(|line| &mut line.ratios) {
-                *ratio = None;
+        for line in &mut lines {
+            // What was asked for and came is nobody's merit.
+            let given = line.metric.group == Group::Throughput && asked().next().is_some();
+            if given || !same_rate {
+                line.ratios.fill(None);
             }
         }
         let mut row = Row {
@@ -218,17 +231,24 @@ impl<'a> Row<'a> {
     }
 
     pub fn percentile(&self, of: Group, percentile: f64) -> Option<&Line> {
-        let metric = Percentile { of, percentile }.metric();
-        self.line(of, &metric.name, &metric.unit)
+        let last = format!(" p{percentile}");
+        let mut lines = self.lines.iter();
+        lines.find(|line| line.metric.group == of && line.metric.name.ends_with(&last))
     }
 
     /// What a row is about: the rate at saturation, else the latency, the figures of a lifecycle.
     pub fn headlines(&self) -> Vec<&Line> {
         let of_group = |group| self.lines.iter().filter(move |l| l.metric.group == group);
         if self.rate.is_some() {
-            let latency = self
-                .percentile(Group::Delivered, 99.0)
-                .or(self.percentile(Group::Acknowledged, 99.0));
+            let compared = |(of, percentile)| {
+                let line = self.percentile(of, percentile)?;
+                line.ratios.iter().any(Option::is_some).then_some(line)
+            };
+            // The median where there are too few samples for more.
+            let latency = [99.0, 50.0]
+                .into_iter()
+                .flat_map(|p| [(Group::Delivered, p), (Group::Acknowledged, p)])
+                .find_map(compared);
             return latency.into_iter().collect();
         }
         let records = |line: &&Line| line.metric.unit == RECORDS;
@@ -312,13 +332,18 @@ fn grouped(results: &Results) -> Vec<(&Measurement, Vec<&Measurement>)> {
     groups
 }
 
+/// Notes that differ in their numbers only are told once, by the first.
 fn add_note(notes: &mut Vec<Note>, target: &str, text: &str) {
-    let note = Note {
-        target: target.to_owned(),
-        text: text.to_owned(),
-    };
-    if !notes.contains(&note) {
-        notes.push(note);
+    let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    let same = |note: &&mut Note| note.target == target && words(&note.text) == words(text);
+    match notes.iter_mut().find(same) {
+        Some(note) if note.text == text => {}
+        Some(note) => note.others += 1,
+        None => notes.push(Note {
+            target: target.to_owned(),
+            text: text.to_owned(),
+            others: 0,
+        }),
     }
 }
 
@@ -346,6 +371,7 @@ fn lines(by_target: &[Vec<&Measurement>], scale: Scale) -> Vec<Line> {
         if merged.iter().all(Recorder::is_empty) {
             continue;
         }
+        let word = word(by_target, of);
         for percentile in PERCENTILES.iter().filter(|percentile| percentile.of == of) {
             let targets = by_target.iter().zip(&merged);
             let cells: Vec<Cell> = targets
@@ -353,13 +379,29 @@ fn lines(by_target: &[Vec<&Measurement>], scale: Scale) -> Vec<Line> {
                 .collect();
             // The far tail is left out where nobody has samples for it; the others get their dashes.
             if percentile.percentile < 99.95 || cells.iter().any(|cell| cell.value.is_some()) {
-                found.push((percentile.metric(), cells));
+                found.push((percentile.metric(word), cells));
             }
         }
     }
     // Stable: within a group in the order in which they were found.
     found.sort_by_key(|(metric, _)| metric.group);
     found.into_iter().map(|(m, cells)| line(m, cells)).collect()
+}
+
+/// What a latency is of.
+pub fn word(by_target: &[Vec<&Measurement>], of: Group) -> &'static str {
+    let mut turns = by_target.iter().flatten();
+    let reads = |turn: &&Measurement| {
+        let measured = turn.measured.as_ref();
+        measured.is_some_and(|m| m.produced.records == 0 && m.consumed.records > 0)
+    };
+    match of {
+        Group::Delivered => "delivered",
+        Group::ScheduleDelay => "schedule delay",
+        // Where nothing is produced it is the time of a fetch.
+        _ if turns.any(reads) => "fetched",
+        _ => "acknowledged",
+    }
 }
 
 fn percentile_cell(turns: &[&Measurement], merged: &Recorder, percentile: Percentile) -> Cell {

@@ -29,6 +29,10 @@ pub fn at_first_look(row: &Row<'_>, line: &Line) -> bool {
         }
         Group::Throughput => false,
         Group::Acknowledged | Group::Delivered => {
+            let none = line.cells.iter().all(|cell| cell.value.is_none());
+            if none && metric.name.ends_with(" p99.9") {
+                return false;
+            }
             !saturated || metric.name.ends_with(" p50") || metric.name.ends_with(" p99")
         }
         Group::ScheduleDelay | Group::Figure => true,
@@ -45,6 +49,8 @@ pub fn at_first_look(row: &Row<'_>, line: &Line) -> bool {
     }
 }
 
+/// What is said of missing values.
+pub const DASH: &str = "A dash: no result, or fewer than 100 samples beyond a percentile.";
 /// Columns of the whole.
 const WIDTH: usize = 120;
 /// Of the metrics' names at least; more where there are fewer targets.
@@ -81,7 +87,7 @@ fn head(out: &mut String, summary: &Summary<'_>) {
             out,
             &format!(
                 "Beside each other target: how many times better {} is (below 1 it is worse), the median of the \
-                 repeats, and their range.",
+                 repeats, and their range. {DASH}",
                 first.name
             ),
         );
@@ -175,7 +181,14 @@ fn goals(out: &mut String, summary: &Summary<'_>) {
     if summary.goals.is_empty() {
         return;
     }
-    out.push_str("\nGoals; where there is a (!) a note above says what the figures are not\n");
+    let quick = match summary.results.settings.quick {
+        true => ", in a quick run",
+        false => "",
+    };
+    let _ = writeln!(
+        out,
+        "\nGoals{quick}; where there is a (!) a note above says what the figures are not"
+    );
     for verdict in &summary.goals {
         let goal = clip(&plain(&verdict.goal), 60);
         let measured = clip(&plain(&verdict.measured), 38);
@@ -186,7 +199,7 @@ fn goals(out: &mut String, summary: &Summary<'_>) {
 
 fn notes(out: &mut String, at: &str, notes: &[Note]) {
     for note in notes {
-        paragraph(out, &format!("{at}: {}: {}", note.target, note.text));
+        paragraph(out, &format!("{at}: {}: {}", note.target, note.said()));
     }
 }
 

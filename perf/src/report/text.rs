@@ -7,6 +7,13 @@ pub fn digits(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
         "0".to_owned()
+    } else if size >= 1e15 {
+        format!("{value:.2e}")
+    } else if size >= 9_999.5 {
+        let text = format!("{size:.0}");
+        let sign = if value < 0.0 { "-" } else { "" };
+        let groups: Vec<&[u8]> = text.as_bytes().rchunks(3).rev().collect();
+        format!("{sign}{}", String::from_utf8_lossy(&groups.join(&b',')))
     } else if size >= 99.95 {
         format!("{value:.0}")
     } else if size >= 9.995 {
@@ -113,7 +120,7 @@ fn steps(unit: &str) -> Option<&'static [(f64, &'static str)]> {
         "ms" => &[(1e3, "s"), (1.0, "ms"), (1e-3, "us")],
         "s" | "seconds" => &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us")],
         "records/s" => &[(1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")],
-        "MB/s" => &[(1.0, "MB/s")],
+        "MB/s" => &[(1.0, "MB/s"), (1e-3, "kB/s"), (1e-6, "B/s")],
         "B" | "bytes" => &[
             (1_073_741_824.0, "GiB"),
             (1_048_576.0, "MiB"),
@@ -151,6 +158,10 @@ mod tests {
         assert_eq!(value(0.5, "us"), "0.50 us");
         assert_eq!(value(81_234.0, "records/s"), "81.2 k/s");
         assert_eq!(value(1234.5, "MB/s"), "1234 MB/s");
+        assert_eq!(value(0.0761, "MB/s"), "76.1 kB/s");
+        assert_eq!(value(22_217.4, "/1,000 records"), "22,217");
+        assert_eq!(value(-1_234_567.0, ""), "-1,234,567");
+        assert_eq!(value(1e300, ""), "1.00e300");
         assert_eq!(value(0.042, "s"), "42.0 ms");
         assert_eq!(value(0.0, "s"), "0 us");
         assert_eq!(value(3.25, "s/M records"), "3.25");

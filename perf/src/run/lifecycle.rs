@@ -64,6 +64,9 @@ pub fn measure(turn: &Turn<'_>, target: &mut dyn Target, share: &Share) -> Resul
     })
 }
 
+/// A partition of a topic.
+type Place<'a> = (&'a String, i32);
+
 struct Life<'a> {
     turn: &'a Turn<'a>,
     topics: &'a [String],
@@ -129,7 +132,7 @@ impl Life<'_> {
     fn fill(&self, target: &dyn Target, records: u32) -> Result<()> {
         let partitions = i32::try_from(self.turn.case.topic.partitions)?;
         let places = |topic| (0..partitions).map(move |partition| (topic, partition));
-        let mut left: Vec<(&String, i32)> = Vec::new();
+        let mut left: Vec<Place<'_>> = Vec::new();
         for _ in 0..records {
             left.extend(self.topics.iter().flat_map(places));
         }
@@ -151,8 +154,8 @@ impl Life<'_> {
     fn send<'p>(
         &self,
         target: &dyn Target,
-        places: &[(&'p String, i32)],
-    ) -> Result<(Vec<(&'p String, i32)>, Option<anyhow::Error>)> {
+        places: &[Place<'p>],
+    ) -> Result<(Vec<Place<'p>>, Option<anyhow::Error>)> {
         let mut socket = wire::connect(&target.endpoint()?.addr.to_string())?;
         let mut refused = Vec::new();
         let mut why = None;

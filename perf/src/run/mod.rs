@@ -315,7 +315,7 @@ fn difference(earlier: &Results, machine: &Machine, settings: &Settings) -> Opti
 
 fn planned_seconds(workloads: &[Workload], left: &[Step], targets: usize) -> f64 {
     /// Starting all targets of a workload, seconds each.
-    const START_S: f64 = 2.0;
+    const START_S: f64 = 1.3;
     let case = |step: &Step| &workloads[step.workload].cases[step.case];
     let turns: f64 = left.iter().map(|step| plan::seconds(case(step))).sum();
     let of_workloads = left.chunk_by(|one, other| one.workload == other.workload);
@@ -433,6 +433,23 @@ mod tests {
         assert_eq!(version, "a: \"version 1\", not \"version 2\"");
         let target = differs(|now| now.settings.targets[0].name = "b".to_owned());
         assert_eq!(target, "targets [\"a\"], not [\"b\"]");
+    }
+
+    /// Of the whole table, with three targets, as it is expected to take.
+    #[test]
+    fn the_table_takes_forty_minutes_and_quickly_five() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let minutes = |quick| {
+            let mut table = workload::builtin(quick).unwrap();
+            table.retain(|workload| workload.letter.is_some());
+            let steps = plan::whole(&table, &names).unwrap();
+            planned_seconds(&table, &steps, names.len()) / 60.0
+        };
+        let (quick, whole) = (minutes(true), minutes(false));
+        assert!(
+            quick <= 5.5 && whole <= 40.0,
+            "{quick:.1} and {whole:.1} minutes"
+        );
     }
 
     #[test]

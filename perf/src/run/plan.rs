@@ -131,13 +131,13 @@ fn definition(case: &Case, load: usize) -> Result<String> {
 
 /// About how long a step takes, seconds, beside the settling after a start.
 pub fn seconds(case: &Case) -> f64 {
-    const BESIDE: f64 = 1.5;
+    const BESIDE: f64 = 0.8;
     /// What a disk and a client move in a second at least, in most cases.
     const BYTES_PER_SECOND: f64 = 3e8;
     match case.kind {
         Kind::Stream => case.timing.warmup_s + case.timing.measure_s + BESIDE,
-        Kind::ColdRead => 2.0 * case.timing.bytes_max as f64 / BYTES_PER_SECOND + 5.0,
-        Kind::Lifecycle => case.lifecycle.idle_s + 10.0,
+        Kind::ColdRead => 2.0 * case.timing.bytes_max as f64 / BYTES_PER_SECOND + 3.0,
+        Kind::Lifecycle => case.lifecycle.idle_s + 5.0,
     }
 }
 

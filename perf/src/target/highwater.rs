@@ -6,6 +6,7 @@ use super::{Endpoint, Options, Protocol, Share, Target};
 use crate::stop::Stop;
 use crate::workload::{Case, TopicPlan};
 use anyhow::{bail, Context, Result};
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -116,6 +117,9 @@ impl Target for Highwater {
     fn describe(&self) -> String {
         let version = self.version().unwrap_or_else(|error| format!("{error:#}"));
         let mut text = format!("{version}, one shard for each CPU");
+        if let Ok(checksum) = checksum(&self.binary) {
+            text = format!("{version} (binary {checksum:08x}), one shard for each CPU");
+        }
         for setting in &self.settings {
             text += ", ";
             text += setting;
@@ -192,6 +196,19 @@ impl Target for Highwater {
 
     fn kill(&mut self) -> Result<()> {
         self.running()?.kill()
+    }
+}
+
+/// Of a file: builds have the same version, and are not the same.
+fn checksum(path: &Path) -> std::io::Result<u32> {
+    let mut file = std::fs::File::open(path)?;
+    let mut part = vec![0; 1 << 20];
+    let mut hasher = crc32fast::Hasher::new();
+    loop {
+        match file.read(&mut part)? {
+            0 => return Ok(hasher.finalize()),
+            count => hasher.update(&part[..count]),
+        }
     }
 }
 

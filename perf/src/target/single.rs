@@ -113,8 +113,8 @@ mod tests {
             ("consumers = { sets = 1, min_bytes = 2 }", "waits"),
             ("topic = { partitions = 101 }", "up to 100"),
             (
-                "kind = \"lifecycle\"\nlifecycle = { idle_s = 1.0, groups = 1 }",
-                "groups",
+                "kind = \"lifecycle\"\nlifecycle = { idle_s = 1.0 }",
+                "starts",
             ),
         ] {
             let lacks = lacks(&case(text)).unwrap();

@@ -107,6 +107,19 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_readme_is_valid_and_tells_the_defaults() {
+        let readme = include_str!("../../README.md");
+        let (_, example) = readme.split_once("```toml\n").unwrap();
+        let (example, _) = example.split_once("```").unwrap();
+        let told = parse(example, "example", false).unwrap().cases.remove(0);
+        let bare = "name = \"d\"\ntitle = \"\"\n[case]\nconsumers = { sets = 1 }";
+        let mut default = parse(bare, "default", false).unwrap().cases.remove(0);
+        assert_eq!(told.loads.len(), 6);
+        default.loads = told.loads.clone();
+        assert_eq!(told, default);
+    }
+
+    #[test]
     fn a_workload_is_found_by_name_letter_and_file() {
         assert_eq!(find("a", false).unwrap().name, "flush-200-connections");
         assert_eq!(find("codecs", false).unwrap().letter, None);

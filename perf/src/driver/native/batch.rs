@@ -3,7 +3,7 @@
 use super::cursor::Cursor;
 use crate::driver::records::{due_of, set_due, Values, DUE_BYTES};
 use crate::wire;
-use crate::workload::{CodecName, RecordPlan};
+use crate::workload::{CodecName, Keys, RecordPlan};
 use anyhow::{bail, ensure, Context, Result};
 use highwater::protocol::batch::{
     BatchBuilder, BatchHeader, Compression, Pieces, HEADER_BYTES, LENGTH_OVERHEAD_BYTES,
@@ -155,6 +155,28 @@ impl Templates {
         &mut self.values
     }
 }
+
+/// Records of a full batch: with values of `batch_bytes`, at least one.
+///
+/// Up to 1 MiB the whole batch also fits what brokers take by default, so that "1 MiB" is a batch that they take.
+pub fn batch_records(plan: &RecordPlan, batch_bytes: usize) -> usize {
+    let records = (batch_bytes / plan.bytes).max(1);
+    if batch_bytes > MESSAGE_BYTES_MAX {
+        return records;
+    }
+    // Attributes, timestamp delta, offset delta, key, value and the count of headers.
+    let key = match plan.keys {
+        Keys::None => 1,
+        Keys::Uniform | Keys::Zipf => 9,
+    };
+    let varint = |value: usize| (usize::BITS - (value << 1 | 1).leading_zeros()).div_ceil(7);
+    let body = 3 + varint(records) as usize + key + varint(plan.bytes) as usize + plan.bytes;
+    let fits = (MESSAGE_BYTES_MAX - HEADER_BYTES) / (varint(body) as usize + body);
+    records.min(fits).max(1)
+}
+
+/// Kafka's default of `max.message.bytes`.
+const MESSAGE_BYTES_MAX: usize = 1_048_588;
 
 /// What templates made ahead may take, bytes, and how many there are at most.
 const AHEAD_BYTES: usize = 16 << 20;
@@ -362,6 +384,28 @@ mod tests {
                 assert_eq!(count, 5, "{codec:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_batch_of_a_mebibyte_is_one_that_brokers_take() {
+        for bytes in [16, 100, 1024, 10_000, 600_000, 2_000_000] {
+            let plan = RecordPlan {
+                bytes,
+                ..Default::default()
+            };
+            let records = batch_records(&plan, 1 << 20);
+            let template = Template::build(&mut values(bytes), records, Compression::None);
+            let size = template.size_bytes();
+            assert!(size <= MESSAGE_BYTES_MAX || records == 1, "{bytes}: {size}");
+            // Not one record too few, but for varints that are shorter.
+            let full = (records + 1) * (bytes + 8);
+            assert!(full > (1 << 20) * 9 / 10, "{bytes}: {records}");
+        }
+        let plan = RecordPlan::default();
+        assert_eq!(batch_records(&plan, 16 << 10), 16);
+        assert_eq!(batch_records(&plan, 2047), 1);
+        assert_eq!(batch_records(&plan, 0), 1);
+        assert_eq!(batch_records(&plan, 4 << 20), 4096);
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! is not known how long it would have taken.
 //!
 //! **Limits.** `bytes_max` ends a measurement early when so many bytes of values were acknowledged within the measured
-//! time. A leader other than the broker that was asked is connected to where it advertises itself.
+//! time. A batch of up to 1 MiB of values has as many records as fit `max.message.bytes` by default. A leader other than the broker that was asked is connected to where it advertises itself.
 
 mod batch;
 mod cluster;
@@ -39,10 +39,11 @@ use crate::stop::Stop;
 use crate::target::Endpoint;
 use crate::workload::{Acks, Burst, ConsumerPlan, ProducerPlan, RecordPlan};
 use anyhow::{ensure, Result};
-use batch::Templates;
+use batch::{batch_records, Templates};
 use cluster::{Cluster, End};
 use conn::{Closed, Conn};
 use fetcher::{Fetcher, Reading};
+use highwater::runtime::native::raise_nofile_limit;
 use producer::{Pace, Producer};
 use shared::{Goal, Limits, Load, Phases, Shared};
 use std::io::ErrorKind;
@@ -104,8 +105,9 @@ impl Native {
             producers: &case.producers,
             consumers,
             is_open: job.rate.is_some(),
+            is_alone: !job.cpus.is_empty(),
             is_stamped: case.has_consumers(),
-            batch_records: case.batch_records(),
+            batch_records: batch_records(&case.records, case.producers.batch_bytes),
             goal: match drain {
                 Some(_) if job.rate.is_none() => Goal::CaughtUp,
                 _ => Goal::Time,
@@ -171,6 +173,7 @@ pub fn read_all(
                 producers: &ProducerPlan::default(),
                 consumers: plan,
                 is_open: false,
+                is_alone: !cpus.is_empty(),
                 is_stamped: false,
                 batch_records: 1,
                 goal: Goal::Work,
@@ -216,8 +219,9 @@ pub fn fill(
                 producers: &plan,
                 consumers: &ConsumerPlan::default(),
                 is_open: false,
+                is_alone: false,
                 is_stamped: false,
-                batch_records: (batch_bytes / records.bytes).max(1),
+                batch_records: batch_records(records, batch_bytes),
                 goal: Goal::Work,
             },
             limits: Limits::whole(),
@@ -269,6 +273,7 @@ fn producers(
     plan: &ProducerPlan,
     pace: impl Fn(u32) -> Pace,
 ) -> Result<Vec<Producer>> {
+    check_files(plan.count as usize * cluster.leaders().len())?;
     let producer = |number: u32| {
         let leaders = cluster.leaders().iter();
         let conns = leaders.map(|addr| Conn::open(*addr, PRODUCER_READ_BYTES));
@@ -290,6 +295,7 @@ fn fetchers(
     from: &[i64],
     until: Option<&[i64]>,
 ) -> Result<Vec<Fetcher>> {
+    check_files(sets as usize * plan.per_set as usize * cluster.leaders().len())?;
     let mut fetchers = Vec::new();
     for consumer in (0..sets).flat_map(|_| 0..plan.per_set) {
         for (leader, addr) in cluster.leaders().iter().enumerate() {
@@ -310,6 +316,17 @@ fn fetchers(
         }
     }
     Ok(fetchers)
+}
+
+/// Raises the limit of open files; an error if so many connections are more than it allows.
+fn check_files(connections: usize) -> Result<()> {
+    let (_, files_max) = raise_nofile_limit();
+    let needed = connections as u64 + FILES_ELSE;
+    ensure!(
+        needed <= files_max,
+        "{connections} connections need an open files limit of {needed}, and it is {files_max}: raise it with ulimit -n"
+    );
+    Ok(())
 }
 
 /// What threads are started with.
@@ -433,6 +450,8 @@ fn explained<T>(addr: SocketAddr, done: Result<T>) -> Result<T> {
     })
 }
 
+/// Files that are open for something else.
+const FILES_ELSE: u64 = 100;
 /// Room for answers to begin with.
 const PRODUCER_READ_BYTES: usize = 4 << 10;
 const FETCHER_READ_BYTES: usize = 256 << 10;

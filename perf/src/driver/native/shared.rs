@@ -14,6 +14,9 @@ pub struct Load<'a> {
     pub consumers: &'a ConsumerPlan,
     /// Records a second are given, and each is due at its time; else as many as the window of requests lets through.
     pub is_open: bool,
+    /// The threads have CPUs of their own, so in an open loop they never sleep: to be woken takes time that would be
+    /// taken for the broker's.
+    pub is_alone: bool,
     /// Consumers want to know when records were due.
     pub is_stamped: bool,
     /// Records of a full batch.

@@ -1,7 +1,7 @@
 //! A thread's event loop: turn by turn, what is due is sent and what has arrived is read.
 //!
-//! While a record is due soon the loop polls without waiting, since the kernel wakes a thread too late; that is not
-//! counted as work.
+//! While a record is due soon the loop polls without waiting, since the kernel wakes a thread too late; in an open loop
+//! on CPUs of its own it never waits. That is not counted as work.
 
 use super::fetcher::Fetcher;
 use super::producer::Producer;
@@ -114,6 +114,9 @@ impl<'a> Turns<'a> {
     /// How long there is nothing to do; `None` if there is, or will be so soon that waiting would be too long.
     fn idle(&self, now: u64) -> Option<Duration> {
         let shared = self.work.shared;
+        if shared.load.is_open && shared.load.is_alone {
+            return None;
+        }
         let mut next = self.wake.iter().copied().min().unwrap_or(u64::MAX);
         for edge in [shared.produce_until(), shared.end()] {
             if edge > now {

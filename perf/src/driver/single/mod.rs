@@ -5,6 +5,8 @@
 //! once every connection is ready. In an open loop a record leaves when it is due, or as soon after as its producer
 //! may send; what is still unanswered at the end of the measured time is waited for, so that slow answers count.
 
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use super::progress::{bind, nanoseconds, worse, Progress, Tally};

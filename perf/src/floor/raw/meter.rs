@@ -49,10 +49,10 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Whether the time is not over; an error once a stop is asked for.
+    /// Whether the time is not over, or nothing was measured yet; an error once a stop is asked for.
     pub fn goes_on(&self) -> Result<bool> {
         self.plan.stop.check()?;
-        Ok(self.now() < self.warm + self.plan.time)
+        Ok(self.operations == 0 || self.now() < self.warm + self.plan.time)
     }
 
     /// An operation that has just ended, and when it began or was due.

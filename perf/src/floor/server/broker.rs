@@ -1,10 +1,9 @@
 //! From frames to answers. It sees no socket: answers are gathered, each with its connection and its number there.
 
 use super::admin;
-use super::cold::ColdReader;
 use super::fetch::{Fetch, Waiting, Wanted};
+use super::files::Files;
 use super::inbox::{Frame, Pool};
-use super::log::{open, CacheLog, FlushLog};
 use super::outbox::Outbox;
 use super::produce::Produce;
 use super::saved;
@@ -17,19 +16,13 @@ use highwater::protocol::messages::{
     PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
 };
 use highwater::protocol::{response_frame, ApiKey, ErrorCode, Message, Reader, RequestHeader, Str};
-use nix::libc::O_DIRECT;
-use std::fs::File;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::os::fd::RawFd;
 use std::time::Instant;
 
 /// Small records share memory of this size.
 const ARENA_BYTES: usize = 1 << 20;
-const FLUSHED: &str = "flushed.log";
-const CACHED: &str = "cached.log";
 
 /// A connection; serials are not used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +44,7 @@ pub struct Broker {
     args: ServerArgs,
     addr: SocketAddr,
     pub store: Store,
-    /// From the first topic that is flushed on: its file is written whole beforehand.
-    flush: Option<FlushLog<Then>>,
-    cache: CacheLog<Then>,
-    /// The same file as `cache`'s, for direct reads.
-    cache_direct: Option<Arc<File>>,
-    cold: Option<ColdReader>,
+    files: Files<Then>,
     pub pool: Pool,
     arena: BytesMut,
     produce: Produce,
@@ -99,15 +87,15 @@ impl Broker {
     pub fn open(args: &ServerArgs, addr: SocketAddr) -> Result<Broker> {
         let mut store = Store::new(args.window_bytes);
         let next = saved::load(&args.dir, &mut store)?;
-        let cache = CacheLog::open(&args.dir.join(CACHED), args.keep_bytes, next)?;
-        let mut broker = Broker {
+        let mut files = Files::open(args, next)?;
+        if store.topics().any(|topic| topic.flush) {
+            files.make_flush()?;
+        }
+        Ok(Broker {
             args: args.clone(),
             addr,
             store,
-            flush: None,
-            cache,
-            cache_direct: None,
-            cold: None,
+            files,
             pool: Pool::default(),
             arena: BytesMut::new(),
             produce: Produce::default(),
@@ -115,35 +103,17 @@ impl Broker {
             waiting: Waiting::default(),
             woken: Vec::new(),
             answers: Vec::new(),
-        };
-        if broker.store.topics().any(|topic| topic.flush) {
-            broker.make_flush()?;
-        }
-        Ok(broker)
-    }
-
-    fn make_flush(&mut self) -> Result<()> {
-        if self.flush.is_none() {
-            let path = self.args.dir.join(FLUSHED);
-            let ServerArgs {
-                flush_bytes,
-                flush_by,
-                depth,
-                ..
-            } = self.args;
-            self.flush = Some(FlushLog::make(&path, flush_bytes, flush_by, depth)?);
-        }
-        Ok(())
+        })
     }
 
     /// What becomes readable when a turn is flushed, from the first topic that is flushed on.
     pub fn flush_fd(&self) -> Option<RawFd> {
-        self.flush.as_ref().map(|flush| flush.as_raw_fd())
+        self.files.flush_fd()
     }
 
     /// Whether no more frames can be taken before a turn has ended.
     pub fn is_full(&self) -> bool {
-        self.cache.is_full() || self.flush.as_ref().is_some_and(FlushLog::is_full)
+        self.files.is_full()
     }
 
     /// One request. An error closes the connection.
@@ -215,7 +185,7 @@ impl Broker {
             ApiKey::CreateTopics => {
                 let request = decode(&mut reader, version)?;
                 if admin::wants_flush(&request) {
-                    self.make_flush()?;
+                    self.files.make_flush()?;
                 }
                 let answer = admin::create_topics(&mut self.store, &request);
                 saved::save_topics(&self.args.dir, &self.store)?;
@@ -233,7 +203,7 @@ impl Broker {
                 saved::save_topics(&self.args.dir, &self.store)?;
                 self.written()?;
                 if self.store.topics().all(|topic| topic.flush) {
-                    self.cache.empty()?;
+                    self.files.cache.empty()?;
                 }
                 self.answer(asker, &answer)
             }
@@ -297,9 +267,9 @@ impl Broker {
             correlation,
         };
         let waits_for_flush = self.batches.iter().any(|batch| batch.flush);
-        match &mut self.flush {
+        match &mut self.files.flush {
             Some(flush) if waits_for_flush => flush.then(Then::Acknowledge(asker, parts)),
-            _ => self.cache.then(Then::Acknowledge(asker, parts)),
+            _ => self.files.cache.then(Then::Acknowledge(asker, parts)),
         }
         Ok(())
     }
@@ -328,16 +298,7 @@ impl Broker {
                 partition: stamped.partition,
                 next: stamped.next,
             };
-            let place = if stamped.flush {
-                let flush = self.flush.as_mut().context("a flushed topic has a file")?;
-                let place = flush.push(&bytes)?;
-                flush.then(visible);
-                place
-            } else {
-                let place = self.cache.push(bytes.clone());
-                self.cache.then(visible);
-                place
-            };
+            let place = self.files.push(stamped.flush, &bytes, visible)?;
             let batch = Batch {
                 base: stamped.base,
                 next: stamped.next,
@@ -353,19 +314,19 @@ impl Broker {
     /// Ends a turn: writes, flushes, and tells what that brings about.
     pub fn turn(&mut self) -> Result<()> {
         self.written()?;
-        if let Some(mut flush) = self.flush.take() {
+        if let Some(mut flush) = self.files.flush.take() {
             flush.submit()?;
             while let Some(turn) = flush.flushed()? {
                 self.tell(turn)?;
                 flush.submit()?;
             }
-            self.flush = Some(flush);
+            self.files.flush = Some(flush);
         }
         self.wake()
     }
 
     fn written(&mut self) -> Result<()> {
-        let turn = self.cache.write()?;
+        let turn = self.files.cache.write()?;
         self.tell(turn)
     }
 
@@ -450,10 +411,7 @@ impl Broker {
             return unknown();
         };
         let is_flushed = topic.flush;
-        let log = match &self.flush {
-            Some(flush) if is_flushed => flush.log(),
-            _ => self.cache.log(),
-        };
+        let log = self.files.log(is_flushed);
         let holds = |place| log.holds(place);
         let found = self.store.find(id, partition, offset, bytes_max, holds);
         let Some(seen) = self.store.partition(id, partition) else {
@@ -470,48 +428,17 @@ impl Broker {
             Found::OutOfRange => seen.error = ErrorCode::OffsetOutOfRange,
             Found::Memory(records) => seen.records = records,
             Found::Disk { len, .. } if len > bytes_max && !at_least_one => {}
-            Found::Disk { place, len } => seen.records = vec![self.read(is_flushed, place, len)?],
+            Found::Disk { place, len } => {
+                seen.records = vec![self.files.read(is_flushed, place, len, &self.pool)?];
+            }
         }
         Ok(seen)
-    }
-
-    fn read(&mut self, is_flushed: bool, place: u64, len: usize) -> Result<Bytes> {
-        let cold = match &mut self.cold {
-            Some(cold) => cold,
-            None => self.cold.insert(ColdReader::new()?),
-        };
-        if is_flushed {
-            let log = self
-                .flush
-                .as_ref()
-                .context("a flushed topic has a file")?
-                .log();
-            let position = log.position(place);
-            return cold.read(&log.file, position, len, position + len as u64);
-        }
-        let position = self.cache.log().position(place);
-        if let Some(left) = self.cache.cold_bytes(place) {
-            let file = match &self.cache_direct {
-                Some(file) => file,
-                None => {
-                    let file = open(&self.args.dir.join(CACHED), O_DIRECT)?;
-                    self.cache_direct.insert(Arc::new(file))
-                }
-            };
-            let end = (position + left).min(self.args.keep_bytes);
-            return cold.read(file, position, len, end);
-        }
-        let mut bytes = self.pool.take(len);
-        let file = &self.cache.log().file;
-        file.read_exact_at(bytes.bytes_mut(), position)
-            .context("the file of records can't be read")?;
-        Ok(bytes.freeze())
     }
 
     /// A clean end: what is written is found again at the next start.
     pub fn close(mut self) -> Result<()> {
         self.written()?;
-        let log = self.cache.log();
+        let log = self.files.cache.log();
         log.file.sync_all().context("records can't be flushed")?;
         saved::save_index(&self.args.dir, &self.store, log.next(), |place| {
             log.holds(place)

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub const FRAME_BYTES_MAX: usize = 8 << 20;
 /// Frames from this size on get memory of their own.
 const LARGE_BYTES: usize = 32 << 10;
+/// What is read of a frame that is probably large, to see its length.
+const PEEK_BYTES: usize = 4 << 10;
 const LENGTH_BYTES: usize = 4;
 
 /// Memory for large frames, used again.
@@ -96,6 +98,8 @@ pub struct Inbox {
     partial: Vec<u8>,
     /// A large frame, and how much of it is there.
     large: Option<(Pooled, usize)>,
+    /// The last frame was long: of the next one little is read into the shared buffer, from which it is copied.
+    expects_large: bool,
 }
 
 /// Why [`Inbox::read`] came to an end.
@@ -149,14 +153,19 @@ impl Inbox {
             // What is there already lies before what comes.
             let kept = self.partial.len();
             scratch[..kept].copy_from_slice(&self.partial);
-            let count = match read(socket, &mut scratch[kept..])? {
+            let room = if self.expects_large {
+                scratch.len().min(kept + PEEK_BYTES)
+            } else {
+                scratch.len()
+            };
+            let count = match read(socket, &mut scratch[kept..room])? {
                 Some(0) => return Ok(End::Closed),
                 None => return Ok(End::Empty),
                 Some(count) => count,
             };
             self.partial.clear();
             turn += count;
-            let is_drained = kept + count < scratch.len();
+            let is_drained = kept + count < room;
             if !self.split(&mut scratch[..kept + count], pool, &mut take)? {
                 return Ok(End::More);
             }
@@ -186,6 +195,7 @@ impl Inbox {
             if !is_taken {
                 break;
             }
+            self.expects_large = length >= 2 * LARGE_BYTES;
             let rest = &mut bytes[at + LENGTH_BYTES..];
             if let Some(frame) = rest.get_mut(..length) {
                 is_taken = take(Frame::Small(frame))?;

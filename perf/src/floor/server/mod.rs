@@ -13,6 +13,7 @@ mod admin;
 mod broker;
 mod cold;
 mod fetch;
+mod files;
 mod inbox;
 mod log;
 mod outbox;

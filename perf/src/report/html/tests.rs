@@ -67,7 +67,7 @@ fn the_page_is_well_formed_and_needs_nothing_beside_it() {
     }
     for part in [
         "At a glance",
-        "latency by percentile",
+        "Latency by percentile, delivered: half of kafka",
         "Throughput against latency",
         "Over time, longest acknowledged: capacity",
         "Goals: ",

@@ -106,20 +106,21 @@ fn what_is_missing_is_a_dash_with_its_reason_once() {
         missing.missing = Some("it has no flush".to_owned());
         turns.push(missing);
     }
-    turns[0].notes.push("the client was the limit".to_owned());
-    turns[1].notes.push("the client was the limit".to_owned());
+    turns[0].notes.push("the client was busy 99 %".to_owned());
+    turns[1].notes.push("the client was busy 9 %".to_owned());
     let results = with(turns);
     let summary = Summary::of(&results);
     let row = &summary.workloads[0].cases[0].rows[0];
     let line = row.line(Group::Throughput, PRODUCED, RECORDS).unwrap();
     assert_eq!(line.cells[1].value, None);
     assert_eq!(line.ratios[1], None);
-    let note = |target: &str, text: &str| Note {
+    let note = |target: &str, text: &str, others| Note {
         target: target.to_owned(),
         text: text.to_owned(),
+        others,
     };
-    assert_eq!(row.missing, [note("two", "it has no flush")]);
-    assert_eq!(row.notes, [note("one", "the client was the limit")]);
+    assert_eq!(row.missing, [note("two", "it has no flush", 0)]);
+    assert_eq!(row.notes, [note("one", "the client was busy 99 %", 1)]);
 }
 
 #[test]

@@ -1,109 +1,30 @@
-//! A fixed amount of work for valgrind to count: batches through a partition, without sockets and without a kernel.
-//!
-//! Each request is decoded from its frame, goes through the partition to the log, and its answer is encoded; the disk
-//! is the simulator's. What a broker does besides (reading frames, routing between shards, system calls) is not in
-//! it, and the simulator's own work is: `scripts/instructions` tells it apart. Counts are the same in each run.
+//! A partition on the simulator, and what a connection would do for it: decode the request, encode the answer.
 
+use super::{Bed, LENGTH_BYTES, TOPIC};
 use anyhow::{bail, Context, Result};
 use bytes::Bytes;
-use clap::{Args, ValueEnum};
 use highwater::config::{BrokerConfig, TopicConfig};
 use highwater::partition::{
     Acks, FetchSpec, Partition, PartitionId, PartitionLoad, PartitionOptions, Reader as ReadBy,
 };
-use highwater::protocol::batch::{BatchBuilder, Compression};
 use highwater::protocol::messages::{
-    FetchPartition, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse, PartitionData,
-    PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
+    FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData, PartitionProduceResponse,
+    ProduceRequest, ProduceResponse, TopicProduceResponse,
 };
-use highwater::protocol::{response_frame, Reader, RequestHeader, Str};
+use highwater::protocol::{response_frame, Reader, RequestHeader};
 use highwater::runtime::local::Budget;
-use highwater::runtime::sim::World;
 use highwater::runtime::Rt;
 use highwater::storage::{Storage, StorageLimits};
 use std::rc::Rc;
 
-use crate::payload::Random;
-use crate::wire;
-
-#[derive(Args)]
-pub struct InstructionsArgs {
-    /// What is done.
-    #[arg(long, value_enum)]
-    path: PathName,
-    /// The codec of the batches.
-    #[arg(long, value_enum, default_value = "none")]
-    codec: crate::payload::Codec,
-    /// Records of 1 KiB in a batch.
-    #[arg(long, default_value_t = 1)]
-    batch_records: usize,
-    /// Requests, each of one batch.
-    #[arg(long)]
-    requests: usize,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum PathName {
-    /// A produce request of one batch with acks=all, to its acknowledgement.
-    Produce,
-    /// A fetch request for one batch that is in the cache.
-    Fetch,
-}
-
-const TOPIC: &str = "perf-instructions";
-/// Batches that fetches take turns to read.
-const STORED: usize = 64;
-/// The part of each record that no codec can compress.
-const RANDOM_PART: f64 = 0.25;
-
-pub fn run(args: &InstructionsArgs) -> Result<()> {
-    let Some(codec) = args.codec.compression() else {
-        bail!("--codec all: name one");
-    };
-    if args.batch_records == 0 {
-        bail!("--batch-records must be at least 1");
-    }
-    let world = World::new(1);
-    let rt = world.node("broker").rt();
-    world.block_on(&rt, async {
-        let bed = Bed::open(&rt).await?;
-        let batch = batch(codec, args.batch_records);
-        let batch_bytes = batch.len();
-        // Without the length prefix, as a connection has it.
-        let produce = body(wire::produce_frame(TOPIC, 0, -1, batch)?);
-        match args.path {
-            PathName::Produce => {
-                for _ in 0..args.requests {
-                    bed.produce(&produce).await?;
-                }
-            }
-            PathName::Fetch => {
-                for _ in 0..STORED {
-                    bed.produce(&produce).await?;
-                }
-                let frames = (0..STORED)
-                    .map(|n| fetch_frame((n * args.batch_records) as i64))
-                    .collect::<Result<Vec<_>>>()?;
-                for n in 0..args.requests {
-                    let sent = bed.fetch(&frames[n % STORED]).await?;
-                    if sent < batch_bytes {
-                        bail!("a fetch found {sent} bytes, not a batch of {batch_bytes}");
-                    }
-                }
-            }
-        }
-        Ok(())
-    })
-}
-
 /// A partition on the simulator.
-struct Bed {
+pub struct PartitionBed {
     partition: Partition,
     now_ms: i64,
 }
 
-impl Bed {
-    async fn open(rt: &Rt) -> Result<Bed> {
+impl PartitionBed {
+    pub async fn open(rt: &Rt) -> Result<PartitionBed> {
         const MIB: u64 = 1 << 20;
         let limits = StorageLimits {
             cache_bytes: 256 * MIB,
@@ -127,13 +48,20 @@ impl Bed {
             record_log_start: Rc::new(|_| Box::pin(std::future::ready(Ok(())))),
         };
         let (partition, _) = Partition::open(&Storage::new(rt.clone(), limits), options).await?;
-        Ok(Bed {
+        Ok(PartitionBed {
             partition,
             now_ms: rt.wall_clock_ms(),
         })
     }
+}
 
-    async fn produce(&self, frame: &Bytes) -> Result<()> {
+impl Bed for PartitionBed {
+    /// As a connection hands it over: without the length.
+    fn request(frame: Vec<u8>) -> Bytes {
+        Bytes::from(frame).slice(LENGTH_BYTES..)
+    }
+
+    async fn produce(&mut self, frame: &Bytes) -> Result<i64> {
         let mut reader = Reader::new(frame.clone());
         let header = RequestHeader::decode(&mut reader)?;
         let request = ProduceRequest::decode(&mut reader, header.api_version)?;
@@ -167,11 +95,10 @@ impl Bed {
             ..Default::default()
         };
         response_frame(header.correlation_id, header.api_version, &response)?;
-        Ok(())
+        Ok(base_offset)
     }
 
-    /// The bytes of the answer.
-    async fn fetch(&self, frame: &Bytes) -> Result<usize> {
+    async fn fetch(&mut self, frame: &Bytes) -> Result<usize> {
         let mut reader = Reader::new(frame.clone());
         let header = RequestHeader::decode(&mut reader)?;
         let request = FetchRequest::decode(&mut reader, header.api_version)?;
@@ -205,38 +132,4 @@ impl Bed {
         let chunks = response_frame(header.correlation_id, header.api_version, &response)?;
         Ok(chunks.iter().map(Bytes::len).sum())
     }
-}
-
-fn batch(codec: Compression, records: usize) -> Bytes {
-    let mut random = Random(1);
-    let mut builder = BatchBuilder::new().compression(codec);
-    for _ in 0..records {
-        builder.push(1_700_000_000_000, None, Some(&random.value(RANDOM_PART)));
-    }
-    builder.build()
-}
-
-fn fetch_frame(offset: i64) -> Result<Bytes> {
-    let request = FetchRequest {
-        min_bytes: 1,
-        // One batch: the first is returned whatever its size.
-        max_bytes: 1,
-        session_epoch: -1,
-        topics: vec![FetchTopic {
-            topic: Str::from(TOPIC),
-            partitions: vec![FetchPartition {
-                fetch_offset: offset,
-                partition_max_bytes: 1,
-                ..Default::default()
-            }],
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
-    Ok(body(wire::frame(wire::FETCH_VERSION, &request)?))
-}
-
-/// A frame without its length prefix.
-fn body(frame: Vec<u8>) -> Bytes {
-    Bytes::from(frame).slice(4..)
 }
