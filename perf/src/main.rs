@@ -14,6 +14,7 @@ mod groups;
 mod measure;
 mod opinion;
 mod payload;
+mod process;
 mod report;
 mod results;
 mod run;
