@@ -1,6 +1,7 @@
 //! What an idle connection costs a broker: its resident memory before and after many.
 
-use crate::process;
+use crate::target::cost::resident_bytes;
+use crate::target::listener::listener_owner;
 use crate::wire;
 use anyhow::{bail, Context, Result};
 use clap::Args;
@@ -43,7 +44,7 @@ pub fn run(args: &ConnectionsArgs) -> Result<()> {
     }
     let pid = match args.pid {
         Some(pid) => pid,
-        None => process::listener_owner(&args.broker)?,
+        None => listener_owner(&args.broker)?,
     };
     let topic = format!("perf-connections-{}", std::process::id());
     wire::create_topic(&args.broker, &topic, 1, &[])?;
@@ -70,7 +71,7 @@ fn measure(args: &ConnectionsArgs, pid: u32, topic: &str) -> Result<()> {
     for connection in &mut idle {
         api_versions(connection).context("an idle connection was closed")?;
     }
-    let asked = process::resident_bytes(pid)?;
+    let asked = resident_bytes(pid)?;
     drop(idle);
     let closed = settled(pid)?;
 
@@ -106,10 +107,10 @@ fn measure(args: &ConnectionsArgs, pid: u32, topic: &str) -> Result<()> {
 
 /// The broker's resident memory once it has settled.
 fn settled(pid: u32) -> Result<u64> {
-    let mut last = process::resident_bytes(pid)?;
+    let mut last = resident_bytes(pid)?;
     for _ in 0..LOOKS_MAX {
         std::thread::sleep(SETTLE);
-        let now = process::resident_bytes(pid)?;
+        let now = resident_bytes(pid)?;
         if now.abs_diff(last) <= last / 100 {
             return Ok(now);
         }

@@ -1,68 +1,13 @@
-//! What the kernel tells of a broker's process, and a broker that is started here.
+//! A broker that is started here as it is, neither pinned nor limited, to be counted and not timed.
 
-pub use crate::target::cost::{cpu_time, resident_bytes};
+pub use crate::target::cost::cpu_time;
+pub use crate::target::listener::listener_owner;
 use anyhow::{bail, Context, Result};
-use std::collections::HashSet;
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-
-/// The process that listens on a broker's address, if this user may see it.
-pub fn listener_owner(broker: &str) -> Result<u32> {
-    let addr = broker
-        .to_socket_addrs()
-        .with_context(|| format!("{broker} is no address"))?
-        .next()
-        .with_context(|| format!("{broker} is no address"))?;
-    let inodes = listening_inodes(addr.port())?;
-    for entry in fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        // A process that ended meanwhile, or another user's.
-        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
-            continue;
-        };
-        let owns = |target: &str| {
-            let inode = target
-                .strip_prefix("socket:[")
-                .and_then(|t| t.strip_suffix(']'));
-            inode.is_some_and(|inode| inodes.contains(inode))
-        };
-        for descriptor in descriptors.flatten() {
-            if let Ok(target) = fs::read_link(descriptor.path()) {
-                if target.to_str().is_some_and(owns) {
-                    return Ok(pid);
-                }
-            }
-        }
-    }
-    bail!("no process that listens on {broker} can be seen here: name the broker's with --pid")
-}
-
-/// The inodes of sockets that listen on a port.
-fn listening_inodes(port: u16) -> Result<HashSet<String>> {
-    const LISTEN: &str = "0A";
-    let mut inodes = HashSet::new();
-    for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        let Ok(table) = fs::read_to_string(path) else {
-            continue;
-        };
-        for line in table.lines().skip(1) {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            if let [_, local, _, LISTEN, _, _, _, _, _, inode, ..] = fields[..] {
-                if local.ends_with(&format!(":{port:04X}")) {
-                    inodes.insert(inode.to_owned());
-                }
-            }
-        }
-    }
-    Ok(inodes)
-}
 
 /// A broker that was started here. Killed when dropped.
 pub struct Process {

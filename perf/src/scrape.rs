@@ -2,7 +2,9 @@
 //! producers notice of it.
 
 use crate::report::{columns, histogram, percentile_us};
-use crate::{process, wire};
+use crate::target::cost::cpu_time;
+use crate::target::listener::listener_owner;
+use crate::wire;
 use anyhow::{bail, Context, Result};
 use clap::Args;
 use hdrhistogram::Histogram;
@@ -42,7 +44,7 @@ const RECORD_BYTES: usize = 1024;
 pub fn run(args: &ScrapeArgs) -> Result<()> {
     let pid = match args.pid {
         Some(pid) => pid,
-        None => process::listener_owner(&args.broker)?,
+        None => listener_owner(&args.broker)?,
     };
     let topic = format!("perf-scrape-{}", std::process::id());
     wire::create_topic(&args.broker, &topic, args.partitions, &[])?;
@@ -56,13 +58,13 @@ fn measure(args: &ScrapeArgs, pid: u32, topic: &str) -> Result<()> {
     scrape(&args.admin)?;
     let mut times = histogram();
     let mut bytes = 0;
-    let cpu_before = process::cpu_time(pid)?;
+    let cpu_before = cpu_time(pid)?;
     for _ in 0..args.scrapes {
         let start = Instant::now();
         bytes = scrape(&args.admin)?;
         times.saturating_record(start.elapsed().as_nanos() as u64);
     }
-    let cpu = process::cpu_time(pid)? - cpu_before;
+    let cpu = cpu_time(pid)? - cpu_before;
     println!(
         "{} scrapes of a broker with {} partitions more: {} KiB, {:.2} ms of CPU each",
         args.scrapes,

@@ -4,9 +4,10 @@
 
 use super::admin::{self, Admin};
 use super::highwater::flush_on_ack;
+use super::listener::listener_owner;
 use super::{Endpoint, Protocol, Share, Target};
+use crate::wire;
 use crate::workload::{Case, Kind, TopicPlan};
-use crate::{process, wire};
 use anyhow::{bail, Context, Result};
 use highwater::protocol::messages::{ApiVersionsRequest, ApiVersionsResponse, MetadataResponse};
 use highwater::protocol::ApiKey;
@@ -147,7 +148,7 @@ impl Target for External {
         // Somebody else may listen on that port here.
         let is_here = TcpListener::bind((addr.ip(), 0)).is_ok();
         if is_here {
-            process::listener_owner(&self.address).ok()
+            listener_owner(&self.address).ok()
         } else {
             None
         }

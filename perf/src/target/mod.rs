@@ -11,6 +11,7 @@ pub mod floor;
 pub mod highwater;
 pub mod kafka;
 mod kafka_settings;
+pub mod listener;
 pub mod memory;
 pub mod nats;
 mod parse;

@@ -8,6 +8,7 @@
 //! long as the process, so start processes from the main thread.
 
 use super::cgroup::Cgroup;
+use super::listener::listens;
 use super::Share;
 use crate::stop::Stop;
 use anyhow::{bail, Context, Result};
@@ -18,7 +19,7 @@ use nix::unistd::Pid;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -257,9 +258,10 @@ impl Drop for Spawned {
     }
 }
 
-/// Waits until a process accepts connections; how long that took since its start.
+/// Waits until a process listens; how long that took since its start.
 ///
-/// An error if it ends meanwhile (with its last words), is too slow, or a stop is asked for.
+/// An error if it ends meanwhile (with its last words), is too slow, or a stop is asked for. The kernel is asked, and
+/// no connection tried: on a port where nobody listens yet one may connect to itself, and then the port is taken.
 pub fn wait_listening(
     addr: SocketAddr,
     patience: Duration,
@@ -267,14 +269,10 @@ pub fn wait_listening(
     stop: &Stop,
 ) -> Result<Duration> {
     const STEP: Duration = Duration::from_millis(2);
-    const CONNECT: Duration = Duration::from_secs(1);
     loop {
-        // First: a stranger may listen where this process could not.
         process.check()?;
-        if TcpStream::connect_timeout(&addr, CONNECT).is_ok() {
-            let took = process.started.elapsed();
-            process.check()?;
-            return Ok(took);
+        if listens(process.pid(), addr.port()) {
+            return Ok(process.started.elapsed());
         }
         if process.started.elapsed() > patience {
             bail!(

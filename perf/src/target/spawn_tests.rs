@@ -135,7 +135,9 @@ fn a_process_that_ends_is_reported_with_its_last_words() {
     let site = Site::make("early", &share(dir.path())).unwrap();
     let script = "echo first; echo no room on the disk >&2; exit 3";
     let mut process = site.start(&command(&["sh", "-c", script])).unwrap();
-    let addr = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
+    // Somebody else listens there.
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = stranger.local_addr().unwrap();
     let stop = Stop::default();
     let error = wait_listening(addr, Duration::from_secs(60), &mut process, &stop).unwrap_err();
     let text = error.to_string();
