@@ -32,13 +32,14 @@ pub fn settle(turn: &Turn<'_>, target: &dyn Target) -> Result<()> {
 }
 
 pub fn measure(turn: &Turn<'_>, target: &dyn Target) -> Result<Outcome> {
-    let watch = Watch::new(target);
-    let measured = with_topics(turn, target, |topics| {
+    let (measured, cost) = with_topics(turn, target, |topics| {
+        // Not before: the topics may have restarted it.
+        let watch = Watch::new(target);
         let ends = |_: Edge| watch.see();
         let timing = &turn.case.timing;
-        drive(turn, target, turn.load, turn.rate, topics, timing, &ends)
+        let measured = drive(turn, target, turn.load, turn.rate, topics, timing, &ends)?;
+        Ok((measured, watch.cost()?))
     })?;
-    let cost = watch.cost()?;
     let notes = notes(turn, &measured, cost.as_ref());
     Ok(Outcome {
         measured: Some(measured),
