@@ -19,7 +19,8 @@ pub fn work(rows: &[(Kind, Cost)], figures: &Figures, old: Option<&Figures>) -> 
             change("instructions"),
             cost.allocations_per_request,
             change("allocations"),
-            cost.simulator_per_record,
+            // Not "-0".
+            cost.simulator_per_record.round() + 0.0,
         );
     }
     text
