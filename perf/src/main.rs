@@ -4,8 +4,6 @@
 //! `compare` read those. `floor` is the machine alone. The other commands each measure one thing of a broker that runs.
 //! See `perf/README.md`.
 
-#![allow(dead_code, unused_imports)]
-
 mod connections;
 mod counters;
 mod driver;
