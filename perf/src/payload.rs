@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use highwater::protocol::batch::Compression;
 
-/// A codec, or all of them.
+/// The codec of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub enum Codec {
     None,
@@ -11,33 +11,19 @@ pub enum Codec {
     Snappy,
     Lz4,
     Zstd,
-    /// Each of them.
-    All,
 }
 
 impl Codec {
-    /// The codec of a batch, unless all are meant.
-    pub fn compression(self) -> Option<Compression> {
-        let one = CODECS.into_iter().find(|(codec, _, _)| *codec == self);
-        one.map(|(_, compression, _)| compression)
-    }
-
-    /// Each codec that a list asks for, with its name.
-    pub fn expand(wanted: &[Codec]) -> impl Iterator<Item = (Compression, &'static str)> + '_ {
-        CODECS
-            .into_iter()
-            .filter(|(codec, _, _)| wanted.contains(codec) || wanted.contains(&Codec::All))
-            .map(|(_, compression, name)| (compression, name))
+    pub fn compression(self) -> Compression {
+        match self {
+            Codec::None => Compression::None,
+            Codec::Gzip => Compression::Gzip,
+            Codec::Snappy => Compression::Snappy,
+            Codec::Lz4 => Compression::Lz4,
+            Codec::Zstd => Compression::Zstd,
+        }
     }
 }
-
-const CODECS: [(Codec, Compression, &str); 5] = [
-    (Codec::None, Compression::None, "none"),
-    (Codec::Gzip, Compression::Gzip, "gzip"),
-    (Codec::Snappy, Compression::Snappy, "snappy"),
-    (Codec::Lz4, Compression::Lz4, "lz4"),
-    (Codec::Zstd, Compression::Zstd, "zstd"),
-];
 
 /// Bytes of a record's value.
 pub const RECORD_BYTES: usize = 1024;
