@@ -4,7 +4,7 @@
 //! changes in every case. A table is laid over another key by key.
 
 use super::{Case, Kind, LoadPoint, Workload};
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -28,7 +28,7 @@ pub fn parse(text: &str, origin: &str, quick: bool) -> Result<Workload> {
 }
 
 fn read(text: &str, quick: bool) -> Result<Workload> {
-    let file: File = toml::from_str(text)?;
+    let file: File = toml::from_str(text).map_err(|error| one_line(text, &error))?;
     let own = if file.cases.is_empty() {
         vec![Table::new()]
     } else {
@@ -41,7 +41,9 @@ fn read(text: &str, quick: bool) -> Result<Workload> {
         if quick {
             lay_over(&mut whole, file.quick.clone());
         }
-        let case: Case = Value::Table(whole).try_into()?;
+        let case: Case = Value::Table(whole)
+            .try_into()
+            .map_err(|error| one_line("", &error))?;
         check(&case).with_context(|| format!("case {:?}", case.name))?;
         ensure!(
             cases.iter().all(|other| other.name != case.name),
@@ -62,6 +64,18 @@ fn read(text: &str, quick: bool) -> Result<Workload> {
         title: file.title,
         cases,
     })
+}
+
+/// Instead of an extract of the file over several lines.
+fn one_line(text: &str, error: &toml::de::Error) -> anyhow::Error {
+    match error.span() {
+        Some(span) => {
+            let before = text.get(..span.start).unwrap_or(text);
+            let line = before.matches('\n').count() + 1;
+            anyhow!("line {line}: {}", error.message())
+        }
+        None => anyhow!("{}", error.to_string().trim().replace('\n', " ")),
+    }
 }
 
 /// Lays the keys of `upper` over those of `lower`; tables within are laid over each other in the same way.
@@ -126,9 +140,16 @@ fn check(case: &Case) -> Result<()> {
         (1..=100).contains(&timing.repeats) && timing.bytes_max > 0,
         "timing: repeats is 1 to 100, bytes_max at least 1"
     );
+    let lifecycle = &case.lifecycle;
     ensure!(
-        case.kind != Kind::Lifecycle || case.lifecycle.idle_s > 0.0,
-        "lifecycle.idle_s is above 0"
+        case.kind != Kind::Lifecycle || (lifecycle.idle_s > 0.0 && lifecycle.idle_s <= 3600.0),
+        "lifecycle.idle_s is above 0 and at most 3600"
+    );
+    // The client holds a place for each of these records.
+    ensure!(
+        u64::from(lifecycle.records) * u64::from(topic.topics * topic.partitions) <= 10_000_000
+            && lifecycle.groups <= 100_000,
+        "lifecycle: records of all partitions are at most 10000000, groups 100000"
     );
     ensure!(!case.loads.is_empty(), "loads: at least one is needed");
     for (n, load) in case.loads.iter().enumerate() {
@@ -178,4 +199,38 @@ fn check_load(load: &LoadPoint, before: &[LoadPoint]) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_in_one_line_with_its_place() {
+        const HEAD: &str = "name = \"w\"\ntitle = \"\"\n";
+        for (text, said) in [
+            ("[case", "line 3: "),
+            ("[case]\nx = 1", "unknown field `x`"),
+            (
+                "[case]\ntopic = { partitions = -1 }",
+                "in `topic.partitions`",
+            ),
+            ("[case]\nkind = \"lifecycle\"", "lifecycle.idle_s"),
+            (
+                "[case]\nkind = \"lifecycle\"\nlifecycle = { idle_s = inf }",
+                "lifecycle.idle_s",
+            ),
+            ("[case]\nlifecycle = { records = 4294967295 }", "10000000"),
+            ("[case]\nlifecycle = { groups = 4294967295 }", "100000"),
+            ("[case]\ntiming = { measure_s = nan }", "measure_s"),
+            ("[case]\nrecords = { random = nan }", "records.random"),
+        ] {
+            let error = format!(
+                "{:#}",
+                parse(&format!("{HEAD}{text}"), "w", false).unwrap_err()
+            );
+            assert!(error.contains(said), "{text}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
 }
