@@ -117,6 +117,8 @@ fn ctrl_c_keeps_the_results_and_the_next_run_goes_on() {
         place.dir.join("out/results.json").exists() && place.results().len() >= 2
     });
     assert!(!children(running.id()).is_empty(), "a broker runs");
+    // Nobody else may measure there meanwhile.
+    assert_error(&place.run(TARGETS), "another run is going on in");
     signal(&running, "INT");
     signal(&running, "INT");
     let stopped = finish(running);
@@ -129,7 +131,7 @@ fn ctrl_c_keeps_the_results_and_the_next_run_goes_on() {
     let rest = place.run(TARGETS);
     assert!(rest.status.success(), "{}", text(&rest.stderr));
     assert!(
-        text(&rest.stderr).contains("2 of 4 measurements"),
+        text(&rest.stderr).contains(&format!("{} of 4 measurements", 4 - kept)),
         "{}",
         text(&rest.stderr)
     );
@@ -202,6 +204,23 @@ fn what_is_wrong_is_one_sentence_before_anything_starts() {
     fs::write(place.dir.join("out"), "a file").unwrap();
     assert_error(&place.run(&["--target", "highwater"]), "out");
     assert_eq!(fs::read_to_string(place.dir.join("out")).unwrap(), "a file");
+}
+
+#[test]
+fn a_target_that_does_not_start_fails_the_run_with_its_reason() {
+    let place = Place::new(TINY);
+    // Of a run that was killed: it goes.
+    fs::create_dir_all(place.dir.join("out/data-1/x")).unwrap();
+    let outcome = place.run(&["--target", "x=highwater:,nosuch=1"]);
+    assert_eq!(outcome.status.code(), Some(1));
+    let error = text(&outcome.stderr);
+    assert!(error.contains("there is no setting 'nosuch'"), "{error}");
+    let last = error.lines().last().unwrap();
+    assert!(
+        last.starts_with("perf: 3 of 3 measurements have no result"),
+        "{error}"
+    );
+    place.assert_clean();
 }
 
 #[test]

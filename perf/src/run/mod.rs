@@ -16,7 +16,7 @@ mod world;
 use crate::report::store;
 use crate::results::{Machine, Results, Settings, TargetInfo, VERSION};
 use crate::stop::Stop;
-use crate::target::{memory, spawn::Site, Options, Share, Target};
+use crate::target::{cgroup, memory, spawn::Site, Options, Share, Target};
 use crate::workload::{self, Kind, Workload};
 use anyhow::{bail, ensure, Context, Result};
 use clap::Args;
@@ -24,7 +24,7 @@ use plan::Step;
 use progress::{clock, Progress};
 use session::Session;
 use spec::Spec;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use world::Real;
@@ -99,6 +99,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     for model in &models {
         model
             .check()
+            .and_then(|()| model.check_share(&share))
             .with_context(|| format!("target {}", model.name()))?;
     }
     let is_local = models.iter().any(|model| model.is_started_here());
@@ -108,7 +109,9 @@ pub fn run(args: &RunArgs) -> Result<()> {
 
     let _made = Made::dir(&out)?;
     let machine = room::machine(&out)?;
+    let _lock = lock(&out)?;
     remove_left_behind(&out)?;
+    cgroup::remove_left_behind();
     let _data = Data::make(&share.dir)?;
     let settings = Settings {
         quick: args.quick,
@@ -167,7 +170,14 @@ pub fn run(args: &RunArgs) -> Result<()> {
         }
         outcome?;
     }
-    world.report(&results)
+    world.report(&results)?;
+    let failed = plan::remaining(&steps, &results.measurements, lacks).len();
+    ensure!(
+        failed == 0,
+        "{failed} of {} measurements have no result, each with its reason in the table: the same command tries them again",
+        steps.len()
+    );
+    Ok(())
 }
 
 fn default_out(quick: bool) -> PathBuf {
@@ -329,7 +339,22 @@ fn planned_seconds(workloads: &[Workload], left: &[Step], targets: usize) -> f64
     turns + starts.sum::<f64>()
 }
 
-/// Removes data of runs that were killed.
+/// Two runs in one directory would write each other's results over, and measure each other. Held while the file is open.
+fn lock(out: &Path) -> Result<File> {
+    let dir = File::open(out).with_context(|| format!("{} can't be read", out.display()))?;
+    match dir.try_lock() {
+        Ok(()) => Ok(dir),
+        Err(TryLockError::WouldBlock) => bail!(
+            "another run is going on in {}: wait for its end, or name another directory by --out",
+            out.display()
+        ),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("{} can't be locked", out.display()))
+        }
+    }
+}
+
+/// Removes data of runs that were killed; nobody else runs here.
 fn remove_left_behind(out: &Path) -> Result<()> {
     for entry in fs::read_dir(out).with_context(|| format!("{} can't be read", out.display()))? {
         let entry = entry?;
@@ -337,7 +362,7 @@ fn remove_left_behind(out: &Path) -> Result<()> {
         let pid = name
             .to_str()
             .and_then(|name| name.strip_prefix("data-")?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        if pid.is_some() {
             let path = entry.path();
             fs::remove_dir_all(&path)
                 .with_context(|| format!("{} can't be removed", path.display()))?;

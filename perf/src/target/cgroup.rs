@@ -51,6 +51,34 @@ impl Cgroup {
     }
 }
 
+/// Removes cgroups of runs that were killed: a later one with the same process id could not make its own.
+pub fn remove_left_behind() {
+    for root in [Path::new(ROOT), &Path::new(ROOT).join("memory")] {
+        remove_left_behind_below(root);
+    }
+}
+
+fn remove_left_behind_below(root: &Path) {
+    let Ok(entries) = fs::read_dir(root) else {
+        // No cgroups, none left behind.
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(owner);
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Of another user, or with a process in it: then it has to stay.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// The process that made a cgroup, from its name.
+fn owner(name: &str) -> Option<u32> {
+    let (pid, _) = name.strip_prefix("perf-")?.split_once('-')?;
+    pid.parse().ok()
+}
+
 impl Drop for Cgroup {
     fn drop(&mut self) {
         const STEP: Duration = Duration::from_millis(10);
@@ -72,6 +100,21 @@ const V1_LIMIT: &str = "memory.limit_in_bytes";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_killed_run_left_goes_and_all_else_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let own = format!("perf-{}-kafka", std::process::id());
+        let gone = format!("perf-{}-kafka", u32::MAX);
+        for name in [&own, &gone, "perf-tools", "user.slice"] {
+            fs::create_dir(root.path().join(name)).unwrap();
+        }
+        remove_left_behind_below(root.path());
+        let left = fs::read_dir(root.path()).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [own.as_str(), "perf-tools", "user.slice"]);
+    }
 
     #[test]
     fn without_a_controller_the_reason_is_told() {

@@ -8,7 +8,7 @@ use super::spawn::{free_port, is_address_in_use, wait_listening, Site, Spawned};
 use super::{Endpoint, Options, Protocol, Share, Target};
 use crate::stop::Stop;
 use crate::workload::{Case, TopicPlan};
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -192,18 +192,21 @@ impl Target for Kafka {
         self.versions().map(drop)
     }
 
+    fn check_share(&self, share: &Share) -> Result<()> {
+        ensure!(
+            heap_bytes(share.memory) >= HEAP_BYTES_MIN,
+            "Kafka can't run in {} MiB of memory: give brokers at least {} MiB",
+            share.memory >> 20,
+            (HEAP_BYTES_MIN * 4) >> 20
+        );
+        Ok(())
+    }
+
     fn start(&mut self, share: &Share) -> Result<Duration> {
         if self.process.is_some() {
             bail!("{} runs already", self.name);
         }
-        let heap = heap_bytes(share.memory);
-        if heap < HEAP_BYTES_MIN {
-            bail!(
-                "Kafka can't run in {} MiB of memory: give brokers at least {} MiB",
-                share.memory >> 20,
-                (HEAP_BYTES_MIN * 4) >> 20
-            );
-        }
+        self.check_share(share)?;
         if self.site.is_none() {
             self.site = Some(Site::make(&self.name, share)?);
         }

@@ -50,6 +50,11 @@ fn check_memory(meminfo: &str, bytes: u64) -> Result<()> {
         .and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok())
         .context("/proc/meminfo tells no MemAvailable")?;
     let available = kib * 1024;
+    if (1..BYTES_MIN).contains(&bytes) {
+        bail!(
+            "no broker can run in {bytes} bytes of memory: give it at least {BYTES_MIN}, or 0 for no limit"
+        );
+    }
     if available < bytes {
         bail!(
             "{} of memory are available, the broker is to get {}: give it less, or end other programs",
@@ -59,6 +64,9 @@ fn check_memory(meminfo: &str, bytes: u64) -> Result<()> {
     }
     Ok(())
 }
+
+/// Of a broker; one with less would be killed by the kernel at its start.
+const BYTES_MIN: u64 = 64 << 20;
 
 fn gib(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
@@ -74,7 +82,7 @@ mod tests {
         Share {
             dir: std::env::temp_dir().join("perf-not-there/below"),
             cpus: vec![0],
-            memory: 1 << 20,
+            memory: 64 << 20,
         }
     }
 
@@ -107,6 +115,9 @@ mod tests {
             error,
             "1.0 GiB of memory are available, the broker is to get 4.0 GiB: give it less, or end other programs"
         );
+        let error = check_memory(MEMINFO, 1).unwrap_err().to_string();
+        assert!(error.contains("at least 67108864"), "{error}");
+        check_memory(MEMINFO, 0).unwrap();
         assert!(check_memory("MemTotal: 5 kB\n", 1).is_err());
     }
 

@@ -1,12 +1,12 @@
 //! What is measured: brokers that are started here, and brokers that run somewhere.
 
 pub mod admin;
-mod cgroup;
+pub mod cgroup;
 pub mod cold;
 pub mod cost;
 pub mod external;
 #[cfg(test)]
-mod fake;
+pub mod fake;
 pub mod floor;
 pub mod highwater;
 pub mod kafka;
@@ -74,6 +74,11 @@ pub trait Target {
 
     /// Says in one sentence what is missing, before anything starts.
     fn check(&self) -> Result<()>;
+
+    /// Says in one sentence why this share is too small for it, before anything starts.
+    fn check_share(&self, _: &Share) -> Result<()> {
+        Ok(())
+    }
 
     /// Starts it; how long it took until it listened. A target that runs anyway only connects.
     fn start(&mut self, share: &Share) -> Result<Duration>;
