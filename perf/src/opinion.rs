@@ -12,13 +12,13 @@ use crate::run::room;
 use crate::stop::Stop;
 use crate::target::kafka::{find_jars, java_version, kafka_version};
 use crate::target::spawn::{Site, Spawned};
-use crate::target::{memory, parse, Options, Share, Target};
+use crate::target::{memory, parse, Options, Protocol, Share, Target};
 use crate::workload::TopicPlan;
 use anyhow::{bail, ensure, Context, Result};
 use clap::{Args, ValueEnum};
 use perf_test::{Load, Summary};
 use serde::Serialize;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use table::{rate_of, table};
@@ -88,6 +88,8 @@ enum Shape {
 struct Opinion {
     tool: String,
     java: String,
+    /// Short turns: not to be published.
+    quick: bool,
     flush: bool,
     targets: Vec<TargetInfo>,
     rows: Vec<Row>,
@@ -159,10 +161,14 @@ pub fn run(args: &OpinionArgs) -> Result<()> {
         memory: args.memory.map_or_else(room::default_memory, Ok)?,
     };
     let of_all = Share {
-        memory: share.memory * targets.len() as u64,
+        memory: share.memory.saturating_mul(targets.len() as u64),
         ..share.clone()
     };
     memory::check_room(&of_all, DISK_BYTES)?;
+    for target in &targets {
+        target.check_share(&share)?;
+    }
+    check_writable(&args.out)?;
 
     let _made = Made::dir(&share.dir)?;
     // Moved behind the directory, so that they are dropped before it.
@@ -173,6 +179,11 @@ pub fn run(args: &OpinionArgs) -> Result<()> {
             "{} listens after {:.2} s",
             target.name(),
             took.as_secs_f64()
+        );
+        ensure!(
+            target.endpoint()?.protocol == Protocol::Kafka,
+            "target {}: kafka-producer-perf-test speaks Kafka's protocol only",
+            target.name()
         );
     }
     let tool = Site::make(
@@ -193,6 +204,7 @@ pub fn run(args: &OpinionArgs) -> Result<()> {
     let opinion = Opinion {
         tool: format!("kafka-producer-perf-test of Apache Kafka {kafka}"),
         java,
+        quick: args.quick,
         flush: !args.no_flush,
         targets: targets
             .iter()
@@ -203,9 +215,6 @@ pub fn run(args: &OpinionArgs) -> Result<()> {
             .collect(),
         rows: bench.rows()?,
     };
-    if let Some(parent) = args.out.parent() {
-        fs::create_dir_all(parent)?;
-    }
     fs::write(&args.out, serde_json::to_vec_pretty(&opinion)?)
         .with_context(|| format!("{} can't be written", args.out.display()))?;
     print!("{}", table(&opinion));
@@ -372,6 +381,19 @@ fn progress(shape: Shape, what: &str, target: &dyn Target, summary: &Summary) {
     eprintln!("{}, {what}: {name} {rate:.0} records/s", shape.title());
 }
 
+/// Makes the directory of a file, and sees that the file can be written, which is left as it was.
+fn check_writable(file: &Path) -> Result<()> {
+    let is_there = file.exists();
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+    dir.map_or(Ok(()), fs::create_dir_all)
+        .and_then(|()| File::options().append(true).create(true).open(file))
+        .with_context(|| format!("--out {} can't be written", file.display()))?;
+    if !is_there {
+        fs::remove_file(file)?;
+    }
+    Ok(())
+}
+
 /// A directory that is removed at the end, if it is empty by then.
 struct Made(PathBuf);
 
@@ -393,6 +415,19 @@ impl Drop for Made {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_told_and_one_that_can_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().join("below/new.json");
+        check_writable(&new).unwrap();
+        assert!(!new.exists());
+        fs::write(&new, "old").unwrap();
+        check_writable(&new).unwrap();
+        assert_eq!(fs::read_to_string(&new).unwrap(), "old");
+        let error = check_writable(&new.join("x")).unwrap_err().to_string();
+        assert!(error.starts_with("--out "), "{error}");
+    }
 
     #[test]
     fn a_load_has_a_warm_up_of_a_quarter() {

@@ -131,6 +131,7 @@ mod tests {
         let opinion = Opinion {
             tool: "tool".to_owned(),
             java: "java".to_owned(),
+            quick: false,
             flush: true,
             targets: vec![info("highwater"), info("kafka")],
             rows: vec![
