@@ -33,8 +33,8 @@ fn pin(cpu: Option<usize>) -> Result<()> {
 mod tests {
     /// On the file system of the build, since a temporary one may be in memory.
     pub fn temp_dir() -> tempfile::TempDir {
-        let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
-        tempfile::tempdir_in(target).expect("target/ exists while tests run")
+        tempfile::tempdir_in(crate::target::fake::beside_the_tests())
+            .expect("tests can write there")
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! NATS and Redis themselves, with their drivers, and librdkafka with Highwater: `eval "$(scripts/peers)"`, and
 //! HIGHWATER_BIN=<path of highwater>, then `cargo test -p perf peers -- --ignored --nocapture`.
 
+use super::fake::beside_the_tests;
 use super::{parse, Options, Protocol, Share, Target};
 use crate::driver::{for_job, Job};
 use crate::measure::Measured;
@@ -16,7 +17,7 @@ fn case(text: &str) -> Case {
 }
 
 fn share() -> (tempfile::TempDir, Share) {
-    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR").to_owned() + "/../target").unwrap();
+    let dir = tempfile::tempdir_in(beside_the_tests()).unwrap();
     let share = Share {
         dir: dir.path().to_owned(),
         cpus: vec![0],
