@@ -12,7 +12,6 @@ mod groups;
 mod measure;
 mod opinion;
 mod payload;
-mod process;
 mod report;
 mod results;
 mod run;

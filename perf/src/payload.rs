@@ -1,32 +1,7 @@
 //! Records of 1 KiB that compress as data does: a stated part of each is random.
 
-use clap::ValueEnum;
-use highwater::protocol::batch::Compression;
-
-/// The codec of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub enum Codec {
-    None,
-    Gzip,
-    Snappy,
-    Lz4,
-    Zstd,
-}
-
-impl Codec {
-    pub fn compression(self) -> Compression {
-        match self {
-            Codec::None => Compression::None,
-            Codec::Gzip => Compression::Gzip,
-            Codec::Snappy => Compression::Snappy,
-            Codec::Lz4 => Compression::Lz4,
-            Codec::Zstd => Compression::Zstd,
-        }
-    }
-}
-
 /// Bytes of a record's value.
-pub const RECORD_BYTES: usize = 1024;
+const RECORD_BYTES: usize = 1024;
 /// Bytes that are either random or text.
 const CELL_BYTES: usize = 16;
 
