@@ -115,7 +115,7 @@ fn block(out: &mut String, summary: &Summary<'_>, workload: &Workload<'_>) {
     }
     let points = rows().filter(|row| row.curve).count();
     if points > 0 {
-        paragraph(out, &format!("and {points} points of curves, on the page"));
+        paragraph(out, &format!("Points of curves, on the page: {points}"));
     }
     for case in &workload.cases {
         for row in &case.rows {

@@ -124,6 +124,7 @@ fn what_one_run_alone_has_and_another_machine_are_listed() {
         "only the old run has (a) capacity",
         "only the new run has (j) lifecycle",
         "The machine is not the same: Sample CPU",
+        "The length of the runs is not the same: full",
         "Another CPU",
         "quick in the new one",
     ] {
