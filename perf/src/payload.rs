@@ -1,46 +1,7 @@
-//! Records of 1 KiB that compress as data does: a stated part of each is random.
+//! Values of records that compress as data does: a stated part of each is random.
 
-use clap::ValueEnum;
-use highwater::protocol::batch::Compression;
-
-/// A codec, or all of them.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub enum Codec {
-    None,
-    Gzip,
-    Snappy,
-    Lz4,
-    Zstd,
-    /// Each of them.
-    All,
-}
-
-impl Codec {
-    /// The codec of a batch, unless all are meant.
-    pub fn compression(self) -> Option<Compression> {
-        let one = CODECS.into_iter().find(|(codec, _, _)| *codec == self);
-        one.map(|(_, compression, _)| compression)
-    }
-
-    /// Each codec that a list asks for, with its name.
-    pub fn expand(wanted: &[Codec]) -> impl Iterator<Item = (Compression, &'static str)> + '_ {
-        CODECS
-            .into_iter()
-            .filter(|(codec, _, _)| wanted.contains(codec) || wanted.contains(&Codec::All))
-            .map(|(_, compression, name)| (compression, name))
-    }
-}
-
-const CODECS: [(Codec, Compression, &str); 5] = [
-    (Codec::None, Compression::None, "none"),
-    (Codec::Gzip, Compression::Gzip, "gzip"),
-    (Codec::Snappy, Compression::Snappy, "snappy"),
-    (Codec::Lz4, Compression::Lz4, "lz4"),
-    (Codec::Zstd, Compression::Zstd, "zstd"),
-];
-
-/// Bytes of a record's value.
-pub const RECORD_BYTES: usize = 1024;
+/// Of a value that is made by itself.
+const RECORD_BYTES: usize = 1024;
 /// Bytes that are either random or text.
 const CELL_BYTES: usize = 16;
 
@@ -48,7 +9,7 @@ const CELL_BYTES: usize = 16;
 pub struct Random(pub u64);
 
 impl Random {
-    /// A record's value: cells of random bytes among cells of text.
+    /// A value of 1 KiB, as [`Random::fill`] makes it.
     pub fn value(&mut self, random_part: f64) -> Vec<u8> {
         let mut value = vec![0; RECORD_BYTES];
         self.fill(&mut value, random_part);

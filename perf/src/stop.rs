@@ -19,7 +19,8 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Asks for a stop.
+    /// Asks for a stop, as a signal does.
+    #[cfg(test)]
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ mod spec;
 mod stream;
 mod world;
 
-use crate::report::{self, store};
+use crate::report::store;
 use crate::results::{Machine, Results, Settings, TargetInfo, VERSION};
 use crate::stop::Stop;
 use crate::target::{memory, spawn::Site, Options, Share, Target};
@@ -22,7 +22,7 @@ use anyhow::{bail, ensure, Context, Result};
 use clap::Args;
 use plan::Step;
 use progress::{clock, Progress};
-use session::{Session, World};
+use session::Session;
 use spec::Spec;
 use std::fs;
 use std::path::{Path, PathBuf};

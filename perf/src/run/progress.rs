@@ -58,14 +58,6 @@ impl Progress {
             ),
         }
     }
-
-    /// A line that stays.
-    pub fn say(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
-        }
-    }
 }
 
 impl Drop for Progress {

@@ -1,7 +1,7 @@
 //! One measurement of producers and consumers at the same time.
 
 use super::session::{Outcome, Turn};
-use crate::driver::{Driver, Edge, Job};
+use crate::driver::{Edge, Job};
 use crate::measure::Measured;
 use crate::results::Cost;
 use crate::target::cost::Sample;

@@ -8,7 +8,6 @@ use crate::results::Results;
 use crate::target::{self, Protocol, Target};
 use crate::workload::{self, DriverName};
 use anyhow::{ensure, Context, Result};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

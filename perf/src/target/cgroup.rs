@@ -8,7 +8,6 @@ use std::time::Duration;
 /// Removed on drop, when its processes have ended.
 pub struct Cgroup {
     dir: PathBuf,
-    bytes: u64,
     kind: &'static str,
 }
 
@@ -29,7 +28,7 @@ impl Cgroup {
         let dir = parent.join(format!("perf-{}-{name}", std::process::id()));
         fs::create_dir(&dir)
             .with_context(|| format!("{} can't be made (root may)", dir.display()))?;
-        let cgroup = Cgroup { dir, bytes, kind };
+        let cgroup = Cgroup { dir, kind };
         if !cgroup.dir.join(limit).exists() {
             bail!(
                 "the memory controller is not in {}",
@@ -44,10 +43,6 @@ impl Cgroup {
     /// `cgroup v1` or `cgroup v2`.
     pub fn kind(&self) -> &'static str {
         self.kind
-    }
-
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// A process enters by writing its id to this file.

@@ -81,11 +81,6 @@ impl Site {
         &self.memory_limit
     }
 
-    /// Bytes, if a limit is held.
-    pub fn memory(&self) -> Option<u64> {
-        self.cgroup.as_ref().map(Cgroup::bytes)
-    }
-
     /// Starts a command, with its arguments, environment and working directory, on this site.
     pub fn start(&self, command: &Command) -> Result<Spawned> {
         let log = self.log();

@@ -1,7 +1,7 @@
 //! The event loop of one thread of a client.
 
 use super::{Event, Place, Producer, Protocol, Session};
-use crate::driver::progress::{nanoseconds, Progress, Tally};
+use crate::driver::progress::{Progress, Tally};
 use crate::driver::records::{Partitioner, Schedule, Values};
 use anyhow::{bail, Context, Result};
 use mio::net::TcpStream;

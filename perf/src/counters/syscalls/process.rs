@@ -1,20 +1,15 @@
 //! A broker that is started here as it is, neither pinned nor limited, to be counted and not timed.
 
-pub use crate::target::cost::cpu_time;
-pub use crate::target::listener::listener_owner;
 use anyhow::{bail, Context, Result};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
 
 /// A broker that was started here. Killed when dropped.
 pub struct Process {
     child: Child,
     pub addr: SocketAddr,
-    /// From the start of the process to the line that says where it listens.
-    pub ready_after: Duration,
 }
 
 impl Process {
@@ -29,7 +24,6 @@ impl Process {
         for setting in settings {
             command.args(["--set", setting]);
         }
-        let start = Instant::now();
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -38,7 +32,6 @@ impl Process {
         let mut process = Process {
             child,
             addr: SocketAddr::from(([127, 0, 0, 1], 0)),
-            ready_after: Duration::ZERO,
         };
         let stdout = process.child.stdout.take().context("stdout is piped")?;
         let mut stdout = BufReader::new(stdout);
@@ -50,7 +43,6 @@ impl Process {
                 bail!("{} did not start: {status}", binary.display());
             }
             if let Some(rest) = line.trim_start().strip_prefix("listening") {
-                process.ready_after = start.elapsed();
                 let addr = rest.trim().split([',', ' ']).next().unwrap_or_default();
                 process.addr = addr
                     .parse()
@@ -65,38 +57,6 @@ impl Process {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
-
-    /// SIGTERM, and waits for a clean end. How long that took.
-    pub fn stop(mut self) -> Result<Duration> {
-        let start = Instant::now();
-        let sent = Command::new("kill").arg(self.pid().to_string()).status()?;
-        if !sent.success() {
-            bail!("the broker can't be told to stop");
-        }
-        let status = self.wait()?;
-        if !status.success() {
-            bail!("the broker did not stop cleanly: {status}");
-        }
-        Ok(start.elapsed())
-    }
-
-    /// SIGKILL, and waits for the end.
-    pub fn kill(mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
-    fn wait(&mut self) -> Result<ExitStatus> {
-        let start = Instant::now();
-        while start.elapsed() < STOP_MAX {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        bail!("the broker did not stop within {STOP_MAX:?}")
-    }
 }
 
 impl Drop for Process {
@@ -106,5 +66,3 @@ impl Drop for Process {
         let _ = self.child.wait();
     }
 }
-
-const STOP_MAX: Duration = Duration::from_secs(120);
