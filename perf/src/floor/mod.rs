@@ -34,7 +34,9 @@ mod tests {
     /// On the file system of the build, since a temporary one may be in memory.
     pub fn temp_dir() -> tempfile::TempDir {
         let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
-        tempfile::tempdir_in(target).expect("target/ exists while tests run")
+        // It may not be there: cargo can be told to build elsewhere.
+        std::fs::create_dir_all(target).expect("target/ can be made");
+        tempfile::tempdir_in(target).expect("target/ can be written to")
     }
 
     #[test]
