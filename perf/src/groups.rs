@@ -4,12 +4,12 @@
 //! A real group's rebalance begins when its members learn of it, with their next heartbeat:
 //! `--heartbeat-ms` is theirs, so what the broker takes is what is above it.
 
-use crate::report::{self, histogram, percentile_us, PERCENTILES};
+use crate::measure::{Recorder, PERCENTILES};
+use crate::report;
 use crate::wire;
 use anyhow::{bail, ensure, Context, Result};
 use bytes::Bytes;
 use clap::Args;
-use hdrhistogram::Histogram;
 use highwater::protocol::messages::*;
 use highwater::protocol::{ErrorCode, Str};
 use std::io::Write;
@@ -296,7 +296,7 @@ fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> 
 }
 
 fn heartbeats(args: &GroupsArgs) -> Result<()> {
-    let mut all = histogram();
+    let mut all = Recorder::default();
     let parts: Result<Vec<_>> = scope(|threads| {
         let beats: Vec<_> = (0..args.connections)
             .map(|first| threads.spawn(move || beat_all(args, first)))
@@ -304,22 +304,22 @@ fn heartbeats(args: &GroupsArgs) -> Result<()> {
         beats.into_iter().map(joined).collect()
     });
     for part in parts? {
-        all.add(part)?;
+        all.merge(&part)?;
     }
     println!(
         "{} groups of one member, {} connections: {:.0} heartbeats/s",
         args.groups,
         args.connections,
-        all.len() as f64 / args.seconds as f64
+        all.samples() as f64 / args.seconds as f64
     );
     report::head();
-    let values = PERCENTILES.map(|p| percentile_us(&all, p));
+    let values = PERCENTILES.map(|p| all.percentile_us(p));
     report::row("microseconds", values);
     Ok(())
 }
 
 /// Beats for each group of one connection in turn, as fast as it is answered.
-fn beat_all(args: &GroupsArgs, first: u32) -> Result<Histogram<u64>> {
+fn beat_all(args: &GroupsArgs, first: u32) -> Result<Recorder> {
     let mut frames = Vec::new();
     let mut member = Member::new(&args.broker, "")?;
     for n in (first..args.groups.max(args.connections)).step_by(args.connections as usize) {
@@ -328,8 +328,9 @@ fn beat_all(args: &GroupsArgs, first: u32) -> Result<Histogram<u64>> {
         member.settle()?;
         frames.push(wire::frame(HEARTBEAT_VERSION, &member.heartbeat())?);
     }
-    let mut times = histogram();
-    let end = Instant::now() + Duration::from_secs(args.seconds);
+    let mut times = Recorder::default();
+    let begin = Instant::now();
+    let end = begin + Duration::from_secs(args.seconds);
     for frame in frames.iter().cycle() {
         let sent = Instant::now();
         if sent > end {
@@ -339,7 +340,7 @@ fn beat_all(args: &GroupsArgs, first: u32) -> Result<Histogram<u64>> {
         let frame = wire::read_frame(&mut member.socket)?;
         let answer: HeartbeatResponse = wire::decode(frame, HEARTBEAT_VERSION)?;
         check(answer.error_code)?;
-        times.record(sent.elapsed().as_nanos() as u64)?;
+        times.record(sent - begin, sent.elapsed());
     }
     Ok(times)
 }

@@ -1,8 +1,8 @@
 //! Measures Kafka brokers, Highwater or any other, beside the machine's own floor.
 //!
 //! `run` is the harness: workloads from files, targets that take turns, results as JSON, a table and a page; `report` and
-//! `compare` read those. `floor` is the machine alone. The other commands each measure one thing of a broker that runs.
-//! See `perf/README.md`.
+//! `compare` read those. `floor` is the machine alone. The other commands each measure one thing of a broker that runs,
+//! and `counters` counts what noise cannot move. See `perf/README.md`.
 
 mod connections;
 mod counters;
@@ -12,7 +12,6 @@ mod groups;
 mod measure;
 mod opinion;
 mod payload;
-mod process;
 mod report;
 mod results;
 mod run;

@@ -1,32 +1,7 @@
-//! Records of 1 KiB that compress as data does: a stated part of each is random.
+//! Values of records that compress as data does: a stated part of each is random.
 
-use clap::ValueEnum;
-use highwater::protocol::batch::Compression;
-
-/// The codec of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub enum Codec {
-    None,
-    Gzip,
-    Snappy,
-    Lz4,
-    Zstd,
-}
-
-impl Codec {
-    pub fn compression(self) -> Compression {
-        match self {
-            Codec::None => Compression::None,
-            Codec::Gzip => Compression::Gzip,
-            Codec::Snappy => Compression::Snappy,
-            Codec::Lz4 => Compression::Lz4,
-            Codec::Zstd => Compression::Zstd,
-        }
-    }
-}
-
-/// Bytes of a record's value.
-pub const RECORD_BYTES: usize = 1024;
+/// Of a value that is made by itself.
+const RECORD_BYTES: usize = 1024;
 /// Bytes that are either random or text.
 const CELL_BYTES: usize = 16;
 
@@ -34,7 +9,7 @@ const CELL_BYTES: usize = 16;
 pub struct Random(pub u64);
 
 impl Random {
-    /// A record's value: cells of random bytes among cells of text.
+    /// A value of 1 KiB, as [`Random::fill`] makes it.
     pub fn value(&mut self, random_part: f64) -> Vec<u8> {
         let mut value = vec![0; RECORD_BYTES];
         self.fill(&mut value, random_part);

@@ -1,13 +1,13 @@
 //! What a scrape of `/metrics` costs: its time, its bytes, the broker's CPU, and what
 //! producers notice of it.
 
-use crate::report::{columns, histogram, percentile_us};
+use crate::measure::Recorder;
+use crate::report::columns;
 use crate::target::cost::cpu_time;
 use crate::target::listener::listener_owner;
 use crate::wire;
 use anyhow::{bail, Context, Result};
 use clap::Args;
-use hdrhistogram::Histogram;
 use highwater::protocol::batch::BatchBuilder;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -56,13 +56,14 @@ pub fn run(args: &ScrapeArgs) -> Result<()> {
 fn measure(args: &ScrapeArgs, pid: u32, topic: &str) -> Result<()> {
     // The first registers what later ones find.
     scrape(&args.admin)?;
-    let mut times = histogram();
+    let mut times = Recorder::default();
+    let begun = Instant::now();
     let mut bytes = 0;
     let cpu_before = cpu_time(pid)?;
     for _ in 0..args.scrapes {
         let start = Instant::now();
         bytes = scrape(&args.admin)?;
-        times.saturating_record(start.elapsed().as_nanos() as u64);
+        times.record(start - begun, start.elapsed());
     }
     let cpu = cpu_time(pid)? - cpu_before;
     println!(
@@ -96,9 +97,9 @@ fn measure(args: &ScrapeArgs, pid: u32, topic: &str) -> Result<()> {
     Ok(())
 }
 
-fn row(name: &str, times: &Histogram<u64>) {
-    let longest = Some(times.max() as f64 / 1e3);
-    let (median, high) = (percentile_us(times, 50.0), percentile_us(times, 99.0));
+fn row(name: &str, times: &Recorder) {
+    let longest = times.max_us();
+    let (median, high) = (times.percentile_us(50.0), times.percentile_us(99.0));
     crate::report::row(name, [median, high, longest]);
 }
 
@@ -120,9 +121,9 @@ fn scrape(admin: &str) -> Result<usize> {
 }
 
 /// Produces one record after the other with acks=all; the time of each.
-fn produce(broker: &str, topic: &str, span: Duration) -> Result<Histogram<u64>> {
+fn produce(broker: &str, topic: &str, span: Duration) -> Result<Recorder> {
     let mut socket = wire::connect(broker)?;
-    let mut times = histogram();
+    let mut times = Recorder::default();
     let begun = Instant::now();
     while begun.elapsed() < span {
         let mut batch = BatchBuilder::new();
@@ -131,7 +132,7 @@ fn produce(broker: &str, topic: &str, span: Duration) -> Result<Histogram<u64>> 
         let start = Instant::now();
         socket.write_all(&frame)?;
         wire::check_produced(wire::read_frame(&mut socket)?)?;
-        times.saturating_record(start.elapsed().as_nanos() as u64);
+        times.record(start - begun, start.elapsed());
     }
     Ok(times)
 }

@@ -16,7 +16,7 @@ const TINY: &str = r#"
     records = { bytes = 100 }
     producers = { count = 2 }
     consumers = { sets = 1 }
-    timing = { warmup_s = 0.05, measure_s = 0.3, settle_s = 0.05, repeats = 2, bytes_max = 10_000_000 }
+    timing = { warmup_s = 0.05, measure_s = 1.0, settle_s = 0.05, repeats = 2, bytes_max = 10_000_000 }
     loads = [
         { name = "capacity", saturate = true, once = true },
         { name = "half", share = 0.5 },
@@ -108,9 +108,7 @@ fn a_run_measures_reports_resumes_and_leaves_nothing_behind() {
 
 #[test]
 fn ctrl_c_keeps_the_results_and_the_next_run_goes_on() {
-    let slow = TINY
-        .replace("repeats = 2", "repeats = 1")
-        .replace("measure_s = 0.3", "measure_s = 1.0");
+    let slow = TINY.replace("repeats = 2", "repeats = 1");
     let place = Place::new(&slow);
     let mut running = place.start(TARGETS);
     place.wait_for(&mut running, |place| {

@@ -7,8 +7,8 @@ use super::callgrind::{Profile, CALLERS};
 use super::figures::Figures;
 use super::scratch::{is_installed, run, Scratch};
 use super::worker::{Layer, PathName, WorkerArgs};
-use crate::payload::Codec;
 use crate::stop::Stop;
+use crate::workload::CodecName;
 use anyhow::{bail, Context, Result};
 use clap::ValueEnum;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use std::time::Duration;
 pub struct Kind {
     pub layer: Layer,
     pub path: PathName,
-    pub codec: Codec,
+    pub codec: CodecName,
     /// Records in the one batch of a request.
     pub records: usize,
 }
@@ -50,14 +50,14 @@ pub fn kinds(quick: bool) -> Vec<Kind> {
     for layer in [Layer::Partition, Layer::Broker] {
         for path in [PathName::Produce, PathName::Fetch] {
             for codec in [
-                Codec::None,
-                Codec::Gzip,
-                Codec::Snappy,
-                Codec::Lz4,
-                Codec::Zstd,
+                CodecName::None,
+                CodecName::Gzip,
+                CodecName::Snappy,
+                CodecName::Lz4,
+                CodecName::Zstd,
             ] {
                 // A fetch hands batches on as they are.
-                if codec != Codec::None && (quick || path == PathName::Fetch) {
+                if codec != CodecName::None && (quick || path == PathName::Fetch) {
                     continue;
                 }
                 kinds.extend([1, 64].map(|records| Kind {

@@ -21,6 +21,9 @@ const SECONDS_MAX: usize = 3600;
 #[derive(Clone, Debug)]
 pub struct Recorder {
     whole: Histogram<u64>,
+    /// How often something was recorded: all records of a batch that was sent at once have one fate, so however many
+    /// there are, they are one sample where it is asked how many lie beyond a percentile.
+    events: u64,
     /// By the second of the measured time in which a sample's record was due.
     seconds: Vec<Histogram<u64>>,
 }
@@ -29,6 +32,8 @@ pub struct Recorder {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     pub samples: u64,
+    /// About how many of them are of batches of their own.
+    pub events: u64,
     pub p50_us: f64,
     pub p99_us: f64,
     pub max_us: f64,
@@ -38,6 +43,7 @@ impl Default for Recorder {
     fn default() -> Recorder {
         Recorder {
             whole: histogram(3),
+            events: 0,
             seconds: Vec::new(),
         }
     }
@@ -54,7 +60,7 @@ impl Recorder {
         self.record_n(at, latency, 1);
     }
 
-    /// So many samples of the same latency, such as of the records of one batch.
+    /// So many samples of the same latency, such as of the records of one batch; for percentiles one event.
     pub fn record_n(&mut self, at: Duration, latency: Duration, samples: u64) {
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(LONGEST_NS);
         let ns = ns.clamp(1, LONGEST_NS);
@@ -64,6 +70,7 @@ impl Recorder {
                 .expect("a histogram that grows takes every value")
         };
         count(&mut self.whole);
+        self.events += 1;
         let second = at.as_secs() as usize;
         if second < SECONDS_MAX {
             while self.seconds.len() <= second {
@@ -76,6 +83,7 @@ impl Recorder {
     /// Adds the samples of another thread, or of another repeat.
     pub fn merge(&mut self, other: &Recorder) -> Result<()> {
         self.whole.add(&other.whole)?;
+        self.events += other.events;
         while self.seconds.len() < other.seconds.len() {
             self.seconds.push(histogram(2));
         }
@@ -93,9 +101,10 @@ impl Recorder {
         self.whole.is_empty()
     }
 
-    /// A percentile (0 to 100) in microseconds; `None` with fewer than 100 samples beyond it.
+    /// A percentile (0 to 100) in microseconds; `None` with fewer than 100 samples beyond it, of which those that were
+    /// recorded together count as one.
     pub fn percentile_us(&self, percentile: f64) -> Option<f64> {
-        let beyond = self.whole.len() as f64 * (100.0 - percentile) / 100.0;
+        let beyond = self.events as f64 * (100.0 - percentile) / 100.0;
         // 99.9 of 100,000 leaves 99.99999999999 beyond.
         (beyond + 1e-6 >= BEYOND_MIN)
             .then(|| self.whole.value_at_percentile(percentile) as f64 / 1e3)
@@ -109,8 +118,10 @@ impl Recorder {
     /// The series by second.
     pub fn seconds(&self) -> Vec<Second> {
         let us = |ns: u64| ns as f64 / 1e3;
+        let each = self.events as f64 / self.whole.len().max(1) as f64;
         let second = |histogram: &Histogram<u64>| Second {
             samples: histogram.len(),
+            events: (histogram.len() as f64 * each).round() as u64,
             p50_us: us(histogram.value_at_percentile(50.0)),
             p99_us: us(histogram.value_at_percentile(99.0)),
             max_us: us(histogram.max()),
@@ -147,6 +158,9 @@ impl Recorder {
 #[derive(Serialize, Deserialize)]
 struct Stored {
     samples: u64,
+    /// As many as samples, if it is not there.
+    #[serde(default)]
+    events: Option<u64>,
     /// By percentile, microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     p50_us: Option<f64>,
@@ -169,6 +183,7 @@ impl Serialize for Recorder {
         let encode = |histogram| Recorder::encode(histogram).map_err(ser::Error::custom);
         let stored = Stored {
             samples: self.samples(),
+            events: Some(self.events),
             p50_us: self.percentile_us(50.0),
             p99_us: self.percentile_us(99.0),
             p99_9_us: self.percentile_us(99.9),
@@ -185,8 +200,10 @@ impl<'de> Deserialize<'de> for Recorder {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Recorder, D::Error> {
         let stored = Stored::deserialize(deserializer)?;
         let decode = |text: &str, digits| Recorder::decode(text, digits).map_err(de::Error::custom);
+        let whole = decode(&stored.hdr, 3)?;
         Ok(Recorder {
-            whole: decode(&stored.hdr, 3)?,
+            events: stored.events.unwrap_or(whole.len()).min(whole.len()),
+            whole,
             seconds: stored
                 .seconds
                 .iter()
@@ -217,6 +234,23 @@ mod tests {
         assert!(recorded(10_000).percentile_us(99.0).is_some());
         assert!(recorded(100_000).percentile_us(99.9).is_some());
         assert_eq!(recorded(99_999).percentile_us(99.9), None);
+    }
+
+    #[test]
+    fn records_of_one_batch_are_one_sample_beyond_a_percentile() {
+        let mut batches = Recorder::default();
+        for n in 0..150 {
+            batches.record_n(Duration::ZERO, Duration::from_micros(n + 1), 1000);
+        }
+        assert_eq!(batches.samples(), 150_000);
+        assert_eq!(batches.percentile_us(50.0), None);
+        assert_eq!(batches.seconds()[0].events, 150);
+        let text = serde_json::to_string(&batches).unwrap();
+        let mut read: Recorder = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.percentile_us(50.0), None);
+        read.merge(&batches).unwrap();
+        assert!(read.percentile_us(50.0).is_some());
+        assert_eq!(read.percentile_us(99.0), None);
     }
 
     #[test]

@@ -1,22 +1,6 @@
-//! Columns of plain figures for the terminal; percentiles only where enough samples lie beyond them.
+//! Columns of plain figures for the terminal.
 
-use hdrhistogram::Histogram;
-
-/// Samples that must lie beyond a percentile before it is printed.
-const BEYOND_MIN: f64 = 100.0;
-/// The percentiles of a report.
-pub const PERCENTILES: [f64; 4] = [50.0, 99.0, 99.9, 99.99];
-
-/// Latencies in nanoseconds, up to a minute, three digits.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are valid")
-}
-
-/// A percentile in microseconds, if the histogram holds enough samples for it.
-pub fn percentile_us(histogram: &Histogram<u64>, percentile: f64) -> Option<f64> {
-    let beyond = histogram.len() as f64 * (100.0 - percentile) / 100.0;
-    (beyond >= BEYOND_MIN).then(|| histogram.value_at_percentile(percentile) as f64 / 1e3)
-}
+use crate::measure::PERCENTILES;
 
 /// One row: name, then each percentile or a dash.
 pub fn row(name: &str, values: impl IntoIterator<Item = Option<f64>>) {

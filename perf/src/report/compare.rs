@@ -3,7 +3,7 @@
 use super::goals::row_name;
 use super::metrics::{Metric, DEVICE, RECORDS, STEAL};
 use super::summary::{Cell, Row, Summary};
-use super::text::{clip, name, plain, times, times_range, value, wrap};
+use super::text::{clip, name, paragraph, plain, times, times_range, value};
 use super::{show, store};
 use crate::results::Results;
 use anyhow::Result;
@@ -293,7 +293,6 @@ impl Comparison {
 
 const NAME: usize = 56;
 const VALUE: usize = 12;
-const WIDTH: usize = 120;
 
 /// `5%` or `5`, as a part of 1.
 fn threshold(text: &str) -> Result<f64, String> {
@@ -317,7 +316,7 @@ fn differences(old: &Summary<'_>, new: &Summary<'_>) -> Vec<String> {
     let mut add = |what: &str, old: String, new: String| {
         if old != new {
             all.push(format!(
-                "The {what} is not the same: {old} in the old run, {new} in the new one."
+                "{what} is not the same: {old} in the old run, {new} in the new one."
             ));
         }
     };
@@ -352,13 +351,6 @@ fn differences(old: &Summary<'_>, new: &Summary<'_>) -> Vec<String> {
         }
     }
     all
-}
-
-fn paragraph(out: &mut String, text: &str) {
-    for (n, line) in wrap(&plain(text), WIDTH - 4).iter().enumerate() {
-        let indent = if n == 0 { "" } else { "    " };
-        let _ = writeln!(out, "{indent}{line}");
-    }
 }
 
 #[cfg(test)]

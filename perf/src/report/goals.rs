@@ -15,7 +15,7 @@ pub struct Verdict {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// In each repeat.
+    /// In each repeat; in all of them together where one alone has too few samples, which the figure says.
     Met,
     /// By the median, and not in each repeat.
     MetInMedian,

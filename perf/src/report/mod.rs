@@ -19,5 +19,5 @@ mod svg;
 pub mod terminal;
 mod text;
 
-pub use columns::{columns, head, histogram, percentile_us, row, PERCENTILES};
+pub use columns::{columns, head, row};
 pub use command::{run, show, ReportArgs};

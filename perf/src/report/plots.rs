@@ -148,7 +148,7 @@ pub fn over_time(summary: &Summary<'_>, row: &Row<'_>) -> Vec<Plot> {
     }
     let repeats = turns().map(|(n, _)| n + 1).max().unwrap_or(1);
     // A percentile of a second needs its 100 samples beyond it like any other; the largest needs none.
-    let many = |second: &Second| second.samples == 0 || second.samples >= 10_000;
+    let many = |second: &Second| second.events == 0 || second.events >= 10_000;
     let p99 = turns().flat_map(|(_, series)| series).all(many);
     let (what, pick): (&str, fn(&Second) -> f64) = if p99 {
         ("p99", |second| second.p99_us)

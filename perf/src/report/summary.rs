@@ -69,7 +69,7 @@ pub struct Line {
 pub struct Cell {
     /// Over all repeats.
     pub value: Option<f64>,
-    /// Of each repeat that has one: with fewer than 100 samples beyond a percentile it has none.
+    /// Of each repeat that has one; of a percentile none at all if one of them has fewer than 100 samples beyond it.
     pub repeats: Vec<(u32, f64)>,
 }
 
@@ -406,15 +406,15 @@ pub fn word(by_target: &[Vec<&Measurement>], of: Group) -> &'static str {
 
 fn percentile_cell(turns: &[&Measurement], merged: &Recorder, percentile: Percentile) -> Cell {
     let of_turn = |turn: &&Measurement| {
-        let measured = turn.measured.as_ref()?;
-        let value = percentile
-            .recorder(measured)
-            .percentile_us(percentile.percentile)?;
-        Some((turn.key.repeat, value))
+        let recorder = percentile.recorder(turn.measured.as_ref()?);
+        let value = recorder.percentile_us(percentile.percentile);
+        (!recorder.is_empty()).then_some(value.map(|value| (turn.key.repeat, value)))
     };
+    // All of them or none: the few that have samples enough are no range of all.
+    let repeats: Option<Vec<(u32, f64)>> = turns.iter().filter_map(of_turn).collect();
     Cell {
         value: merged.percentile_us(percentile.percentile),
-        repeats: turns.iter().filter_map(of_turn).collect(),
+        repeats: repeats.unwrap_or_default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::goals::row_name;
 use super::metrics::{Group, CONSUMED, PRODUCED, RECORDS};
 use super::summary::{Line, Note, Row, Summary, Workload};
-use super::text::{clip, name, plain, times, times_range, value, wrap};
+use super::text::{clip, name, paragraph, plain, times, times_range, value, WIDTH};
 use std::fmt::Write;
 
 /// All of it, ready to print.
@@ -51,8 +51,6 @@ pub fn at_first_look(row: &Row<'_>, line: &Line) -> bool {
 
 /// What is said of missing values.
 pub const DASH: &str = "A dash: no result, or fewer than 100 samples beyond a percentile.";
-/// Columns of the whole.
-const WIDTH: usize = 120;
 /// Of the metrics' names at least; more where there are fewer targets.
 const NAME: usize = 26;
 const VALUE: usize = 10;
@@ -117,7 +115,7 @@ fn block(out: &mut String, summary: &Summary<'_>, workload: &Workload<'_>) {
     }
     let points = rows().filter(|row| row.curve).count();
     if points > 0 {
-        paragraph(out, &format!("and {points} points of curves, on the page"));
+        paragraph(out, &format!("Points of curves, on the page: {points}"));
     }
     for case in &workload.cases {
         for row in &case.rows {
@@ -200,13 +198,6 @@ fn goals(out: &mut String, summary: &Summary<'_>) {
 fn notes(out: &mut String, at: &str, notes: &[Note]) {
     for note in notes {
         paragraph(out, &format!("{at}: {}: {}", note.target, note.said()));
-    }
-}
-
-fn paragraph(out: &mut String, text: &str) {
-    for (n, line) in wrap(&plain(text), WIDTH - 4).iter().enumerate() {
-        let indent = if n == 0 { "" } else { "    " };
-        let _ = writeln!(out, "{indent}{line}");
     }
 }
 

@@ -1,6 +1,10 @@
 //! Numbers and names as people read them.
 
 use super::metrics::Metric;
+use std::fmt::Write;
+
+/// Columns of a terminal that tables and paragraphs take at most.
+pub const WIDTH: usize = 120;
 
 /// Three significant digits.
 pub fn digits(value: f64) -> String {
@@ -98,6 +102,14 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Adds a text as lines of a terminal, of which all but the first are indented.
+pub fn paragraph(out: &mut String, text: &str) {
+    for (n, line) in wrap(&plain(text), WIDTH - 4).iter().enumerate() {
+        let indent = if n == 0 { "" } else { "    " };
+        let _ = writeln!(out, "{indent}{line}");
+    }
+}
+
 /// A time of the Unix epoch as `2026-01-31 23:59 UTC`.
 pub fn utc(seconds: u64) -> String {
     // The days of the civil calendar, with years that begin in March; good for a million years.
@@ -140,8 +152,11 @@ fn factor(ratio: f64) -> String {
         format!("{ratio:.0}")
     } else if ratio >= 9.995 {
         format!("{ratio:.1}")
-    } else {
+    } else if ratio >= 0.0995 {
         format!("{ratio:.2}")
+    } else {
+        // Not `0.00` of what is a thousand times worse.
+        format!("{ratio:.2e}")
     }
 }
 
@@ -166,6 +181,16 @@ mod tests {
         assert_eq!(value(0.0, "s"), "0 us");
         assert_eq!(value(3.25, "s/M records"), "3.25");
         assert_eq!(value(0.00123, "/request"), "1.23e-3");
+    }
+
+    #[test]
+    fn ratios_keep_their_digits_however_small_they_are() {
+        let told = [12_345.0, 123.4, 12.34, 1.234, 0.5, 0.1].map(times);
+        assert_eq!(
+            told,
+            ["12k", "123", "12.3", "1.23", "0.50", "0.10"].map(|t| format!("{t}x"))
+        );
+        assert_eq!(times(0.00123), "1.23e-3x");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How many records a second a load asks for.
 
+use crate::report::summary::median;
 use crate::results::Measurement;
 use crate::workload::{Case, LoadPoint};
 use anyhow::{Context, Result};
@@ -72,19 +73,12 @@ impl Found<'_> {
                 && key.load == base
                 && key.target == target
         });
-        let mut rates: Vec<f64> = of_it
+        let rates = of_it
             .filter(|measurement| measurement.missing.is_none())
             .filter_map(|measurement| measurement.measured.as_ref())
             .map(|measured| measured.produced.records_per_second())
-            .filter(|rate| *rate > 0.0)
-            .collect();
-        rates.sort_by(f64::total_cmp);
-        let middle = rates.len() / 2;
-        match rates.len() {
-            0 => None,
-            even if even % 2 == 0 => Some((rates[middle - 1] + rates[middle]) / 2.0),
-            _ => Some(rates[middle]),
-        }
+            .filter(|rate| *rate > 0.0);
+        median(rates)
     }
 }
 

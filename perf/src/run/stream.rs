@@ -228,6 +228,21 @@ pub fn notes(turn: &Turn<'_>, measured: &Measured, cost: Option<&Cost>) -> Vec<S
             ));
         }
     }
+    if measured.unacknowledged > 0 {
+        notes.push(format!(
+            "{} records were not acknowledged when the client gave up waiting: they are in no latency, and those that \
+             are shown are too good",
+            measured.unacknowledged
+        ));
+    }
+    let sets = f64::from(turn.case.consumers.sets);
+    let wanted = measured.produced.records_per_second() * sets;
+    let consumed = measured.consumed.records_per_second();
+    if consumed < wanted * KEPT {
+        notes.push(format!(
+            "the consumers fell behind: {consumed:.0} of {wanted:.0} records/s"
+        ));
+    }
     if let Some(cost) = cost {
         let share = cost.steal_seconds / cost.seconds.max(1e-9);
         if share > STEAL {

@@ -1,8 +1,8 @@
 //! Redis with its append-only file.
 //!
 //! Where a topic asks for flushed acknowledgements, `appendfsync always`: Redis writes and syncs what one turn of its
-//! event loop brought, then answers. Otherwise `everysec`, its default: it writes before it answers, and syncs once a
-//! second. It is set when a topic is made, for the whole server. Everything is held in memory, below `maxmemory`, and
+//! event loop brought, then answers. Otherwise `no`: it writes before it answers and leaves the rest to the kernel, as
+//! the other brokers do (`everysec`, its default, would flush once a second where they do not). It is set when a topic is made, for the whole server. Everything is held in memory, below `maxmemory`, and
 //! nothing is thrown out: a full server answers an error. The file is not rewritten while it is measured, which costs
 //! Redis nothing that it would not do better later; when a topic is deleted it is.
 
@@ -117,7 +117,7 @@ impl Target for Redis {
     fn describe(&self) -> String {
         let version = single::version(&self.program, "redis");
         format!(
-            "{}, streams; appendfsync always where flush, everysec otherwise; noeviction",
+            "{}, streams; appendfsync always where flush, no otherwise; noeviction",
             version.unwrap_or_else(|error| format!("{error:#}"))
         )
     }
@@ -183,7 +183,7 @@ impl Target for Redis {
 
     fn create_topic(&self, name: &str, plan: &TopicPlan) -> Result<()> {
         let mut control = self.control()?;
-        let mode: &[u8] = if plan.flush { b"always" } else { b"everysec" };
+        let mode: &[u8] = if plan.flush { b"always" } else { b"no" };
         control.ask(&[b"CONFIG", b"SET", b"appendfsync", mode])?;
         for partition in 0..plan.partitions {
             // A stream is made by its first record.

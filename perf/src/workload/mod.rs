@@ -9,6 +9,7 @@ mod parse;
 pub use builtin::{builtin, find};
 pub use parse::parse;
 
+use highwater::protocol::batch::Compression;
 use serde::{Deserialize, Serialize};
 
 /// A file of cases that answer one question.
@@ -96,6 +97,18 @@ pub enum CodecName {
     Snappy,
     Lz4,
     Zstd,
+}
+
+impl CodecName {
+    pub fn compression(self) -> Compression {
+        match self {
+            CodecName::None => Compression::None,
+            CodecName::Gzip => Compression::Gzip,
+            CodecName::Snappy => Compression::Snappy,
+            CodecName::Lz4 => Compression::Lz4,
+            CodecName::Zstd => Compression::Zstd,
+        }
+    }
 }
 
 /// How a record's key, and by it the partition, is drawn.

@@ -7,11 +7,13 @@
 mod load;
 mod meter;
 mod parse;
+mod process;
 
 use super::figures::Figures;
 use super::scratch::Scratch;
-use crate::process::{self, Process};
 use crate::stop::Stop;
+use crate::target::cost::cpu_time;
+use crate::target::listener::listener_owner;
 use crate::wire;
 use anyhow::{bail, Context, Result};
 use clap::Args;
@@ -20,6 +22,7 @@ pub use meter::{By, Meter};
 use nix::sched::{sched_getaffinity, sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 use parse::Counts;
+use process::Process;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -83,9 +86,9 @@ impl<'a> Bench<'a> {
                 wire::connect(broker)?;
                 let pid = match args.pid {
                     Some(pid) => pid,
-                    None => process::listener_owner(broker)?,
+                    None => listener_owner(broker)?,
                 };
-                process::cpu_time(pid)?;
+                cpu_time(pid)?;
                 (broker.clone(), pid, None)
             }
             (None, Some(binary)) => {

@@ -9,8 +9,9 @@
 mod broker;
 mod partition;
 
-use crate::payload::{Codec, Random};
+use crate::payload::Random;
 use crate::wire;
+use crate::workload::CodecName;
 use anyhow::{bail, ensure, Result};
 use broker::BrokerBed;
 use bytes::Bytes;
@@ -32,7 +33,7 @@ pub struct WorkerArgs {
     pub path: PathName,
     /// The codec of the batches.
     #[arg(long, value_enum, default_value = "none")]
-    pub codec: Codec,
+    pub codec: CodecName,
     /// Records of 1 KiB in a batch.
     #[arg(long, default_value_t = 1)]
     pub batch_records: usize,
@@ -201,7 +202,7 @@ mod tests {
         WorkerArgs {
             layer,
             path,
-            codec: Codec::None,
+            codec: CodecName::None,
             batch_records,
             requests,
         }
@@ -222,7 +223,12 @@ mod tests {
 
     #[test]
     fn given_each_codec_then_the_broker_takes_its_batches() {
-        for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+        for codec in [
+            CodecName::Gzip,
+            CodecName::Snappy,
+            CodecName::Lz4,
+            CodecName::Zstd,
+        ] {
             let args = WorkerArgs {
                 codec,
                 ..args(Layer::Broker, PathName::Fetch, 3, 2)

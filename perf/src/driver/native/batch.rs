@@ -3,7 +3,7 @@
 use super::cursor::Cursor;
 use crate::driver::records::{due_of, set_due, Values, DUE_BYTES};
 use crate::wire;
-use crate::workload::{CodecName, Keys, RecordPlan};
+use crate::workload::{Keys, RecordPlan};
 use anyhow::{bail, ensure, Context, Result};
 use highwater::protocol::batch::{
     BatchBuilder, BatchHeader, Compression, Pieces, HEADER_BYTES, LENGTH_OVERHEAD_BYTES,
@@ -114,7 +114,7 @@ impl Templates {
     /// Of batches of `records` records; `seed` sets apart what threads send.
     pub fn new(plan: &RecordPlan, records: usize, seed: u64) -> Templates {
         let values = Values::new(plan, seed);
-        Templates::bounded(values, records, compression(plan.codec), WRITING_BYTES)
+        Templates::bounded(values, records, plan.codec.compression(), WRITING_BYTES)
     }
 
     fn bounded(mut values: Values, records: usize, codec: Compression, bytes: usize) -> Templates {
@@ -183,16 +183,6 @@ const AHEAD_BYTES: usize = 16 << 20;
 const DISTINCT_MAX: usize = 8;
 /// What templates may take that are being written on many connections, bytes.
 const WRITING_BYTES: usize = 512 << 20;
-
-pub fn compression(codec: CodecName) -> Compression {
-    match codec {
-        CodecName::None => Compression::None,
-        CodecName::Gzip => Compression::Gzip,
-        CodecName::Snappy => Compression::Snappy,
-        CodecName::Lz4 => Compression::Lz4,
-        CodecName::Zstd => Compression::Zstd,
-    }
-}
 
 /// A batch in the answer to a fetch.
 pub struct Batch<'a> {

@@ -1,6 +1,6 @@
 //! What a thread has for its clients, and what it has measured of them.
 
-use super::batch::{compression, Template, Templates};
+use super::batch::{Template, Templates};
 use super::shared::Shared;
 use crate::driver::records::between;
 use crate::measure::Measured;
@@ -24,7 +24,7 @@ impl<'a> Work<'a> {
             shared,
             templates,
             measured: Measured::default(),
-            codec: compression(shared.load.records.codec),
+            codec: shared.load.records.codec.compression(),
             groups: (0..shared.cluster.partitions()).map(|_| None).collect(),
             begun: Vec::new(),
         }

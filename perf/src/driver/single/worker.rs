@@ -219,7 +219,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Sends what is due; whether anything was.
-    fn send(&mut self, now: u64) -> Result<bool> {
+    fn send(&mut self, mut now: u64) -> Result<bool> {
         let in_flight = self.progress.job.case.producers.in_flight as usize;
         let mut has_sent = false;
         while self.next_due(now).is_some_and(|due| due <= now) {
@@ -230,6 +230,8 @@ impl<'a> Worker<'a> {
             while self.append(index, now) {}
             self.links[index].flush()?;
             has_sent = true;
+            // The next one is not sent at the time at which the turn began.
+            now = self.progress.clock.now();
             let Role::Producer(producer) = &self.links[index].role else {
                 continue;
             };

@@ -2,6 +2,7 @@ use super::*;
 use crate::measure::Measured;
 use crate::report::metrics::PRODUCED;
 use crate::report::sample::{empty, latencies, moved, turn, whole};
+use crate::report::text::WIDTH;
 
 fn capacities(rates: &[f64]) -> Results {
     let mut results = empty(&["highwater", "kafka"]);
@@ -122,6 +123,8 @@ fn what_one_run_alone_has_and_another_machine_are_listed() {
         "only the old run has (z) gone",
         "only the old run has (a) capacity",
         "only the new run has (j) lifecycle",
+        "The machine is not the same: Sample CPU",
+        "The length of the runs is not the same: full",
         "Another CPU",
         "quick in the new one",
     ] {

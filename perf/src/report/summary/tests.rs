@@ -99,6 +99,23 @@ fn repeats_too_short_for_a_percentile_are_compared_together() {
 }
 
 #[test]
+fn one_repeat_that_is_too_short_for_a_percentile_leaves_no_range_of_the_others() {
+    let long = |target, us| [1, 2].map(|repeat| timed(target, repeat, us, 12_000));
+    let mut turns = [long("one", 100.0), long("two", 200.0)].concat();
+    turns.push(timed("one", 3, 900.0, 9_000));
+    turns.push(timed("two", 3, 200.0, 12_000));
+    let results = with(turns);
+    let summary = Summary::of(&results);
+    let row = &summary.workloads[0].cases[0].rows[0];
+    let p99 = row.percentile(Group::Acknowledged, 99.0).unwrap();
+    assert_eq!(p99.cells[0].range(), None);
+    assert_eq!(p99.cells[1].repeats.len(), 3);
+    // Of all samples: by the first two repeats alone it would be 2.
+    let ratio = p99.ratios[1].as_ref().unwrap();
+    assert!(ratio.pairs.is_empty() && ratio.median < 1.0, "{ratio:?}");
+}
+
+#[test]
 fn what_is_missing_is_a_dash_with_its_reason_once() {
     let mut turns = vec![produced("one", 1, 10.0), produced("one", 2, 10.0)];
     for repeat in [1, 2] {

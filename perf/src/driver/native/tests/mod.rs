@@ -211,7 +211,9 @@ fn every_set_gets_every_record_of_all_topics() {
         let measured = run_with(&Native::default(), &broker, &case, &two_threads()).unwrap();
         assert_eq!(measured.acknowledged.samples(), 400, "{codec:?} {keys:?}");
         assert_eq!(measured.delivered.samples(), 800, "{codec:?} {keys:?}");
-        assert!(measured.client_busy.unwrap() > 0.0);
+        // Not more than 0: a machine with other work may let it run only when its time is over.
+        let busy = measured.client_busy.unwrap();
+        assert!((0.0..=1.0).contains(&busy), "{busy}");
     }
 }
 

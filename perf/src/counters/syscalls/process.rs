@@ -1,7 +1,5 @@
 //! A broker that is started here as it is, neither pinned nor limited, to be counted and not timed.
 
-pub use crate::target::cost::cpu_time;
-pub use crate::target::listener::listener_owner;
 use anyhow::{bail, Context, Result};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
