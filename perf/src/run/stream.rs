@@ -40,6 +40,9 @@ pub fn measure(turn: &Turn<'_>, target: &dyn Target) -> Result<Outcome> {
         let measured = drive(turn, target, turn.load, turn.rate, topics, timing, &ends)?;
         Ok((measured, watch.cost()?))
     })?;
+    if measured.produced.records == 0 {
+        bail!("nothing was acknowledged within the measured time");
+    }
     let notes = notes(turn, &measured, cost.as_ref());
     Ok(Outcome {
         measured: Some(measured),
