@@ -69,7 +69,11 @@ pub fn ready(broker: &str) -> Result<()> {
     loop {
         let found: FindCoordinatorResponse = wire::call(&mut socket, 4, &request)?;
         let listed = list(&mut socket)?;
-        let codes = [found.coordinators[0].error_code, listed.error_code];
+        let coordinator = found
+            .coordinators
+            .first()
+            .context("no coordinator is told")?;
+        let codes = [coordinator.error_code, listed.error_code];
         if codes == [0, 0] {
             return Ok(());
         }
@@ -95,7 +99,9 @@ pub fn commit(broker: &str, topic: &str, groups: usize) -> Result<()> {
             ..Default::default()
         };
         let answer: OffsetCommitResponse = wire::call(&mut socket, 8, &request)?;
-        check(answer.topics[0].partitions[0].error_code)?;
+        let mut partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
+        let committed = partitions.next().context("the commit's answer is empty")?;
+        check(committed.error_code)?;
     }
     Ok(())
 }

@@ -114,9 +114,8 @@ impl<'a> Progress<'a> {
     /// Whether a client may end: what it sent is answered, and all is consumed, or it was waited for long enough.
     pub fn is_over(&self, now: u64, is_answered: bool) -> bool {
         let end = self.end();
-        let is_answered = is_answered || now >= end + GRACE;
-        let is_consumed = self.is_consumed() || now >= end + CONSUMERS_GRACE;
-        now >= end && is_answered && is_consumed
+        let is_done = is_answered && self.is_consumed();
+        now >= end && (is_done || now >= end + GRACE)
     }
 
     /// When records that were due are given up.
@@ -364,9 +363,8 @@ pub fn bind(cpus: &[usize]) -> Result<()> {
     bound.with_context(|| format!("the client can't be bound to the CPUs {cpus:?}"))
 }
 
-/// Nanoseconds after the measured time: for answers, and for consumers.
+/// Nanoseconds after the measured time for answers and consumers, as the native client gives them.
 const GRACE: u64 = 5_000_000_000;
-const CONSUMERS_GRACE: u64 = 2_000_000_000;
 
 pub fn nanoseconds(seconds: f64) -> u64 {
     (seconds * 1e9) as u64

@@ -38,9 +38,9 @@ pub struct RunArgs {
     /// whole table (a) to (j).
     #[arg(long = "workload", value_name = "NAME|LETTER|FILE")]
     workloads: Vec<String>,
-    /// What is measured: highwater, highwater:/path/of/a/binary, kafka, floor, nats, redis or HOST:PORT, with NAME=
-    /// before it if you like; may be repeated. The others are compared with the first. Without it: highwater, kafka,
-    /// floor, and nats and redis where they are installed.
+    /// What is measured: highwater, kafka, floor, nats, redis, HOST:PORT, NAME=HOST:PORT or
+    /// NAME=highwater:/path/of/a/binary; may be repeated. The others are compared with the first. Without it: highwater,
+    /// kafka, floor, and nats and redis where they are installed.
     #[arg(long = "target", value_name = "SPEC")]
     targets: Vec<String>,
     /// Highwater's binary; without it, the one beside this program.
