@@ -15,6 +15,7 @@ mod connection;
 mod consumer_protocol;
 mod error;
 mod groups;
+mod murmur2;
 
 pub use cluster::{Cluster, ListedOffset, OffsetQuery, PartitionKey, EARLIEST, LATEST};
 pub use connection::{BrokerConnection, Call, ConnectionOptions};
@@ -24,3 +25,4 @@ pub use consumer_protocol::{
 };
 pub use error::ClientError;
 pub use groups::{CommittedOffset, GroupClient, Membership};
+pub use murmur2::murmur2;

@@ -6,6 +6,7 @@
 
 use crate::payload::Random;
 use crate::workload::{Burst, Keys as KeyPlan, RecordPlan};
+use highwater::client::murmur2;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -188,29 +189,6 @@ impl Partitioner {
         self.next = (self.next + 1) % self.count;
         partition
     }
-}
-
-/// Java's `Utils.murmur2`.
-fn murmur2(data: &[u8]) -> u32 {
-    const SEED: u32 = 0x9747_b28c;
-    const M: u32 = 0x5bd1_e995;
-    let mut hash = SEED ^ data.len() as u32;
-    let mut words = data.chunks_exact(4);
-    for word in &mut words {
-        let mut k = u32::from_le_bytes([word[0], word[1], word[2], word[3]]).wrapping_mul(M);
-        k ^= k >> 24;
-        hash = hash.wrapping_mul(M) ^ k.wrapping_mul(M);
-    }
-    let rest = words.remainder();
-    if !rest.is_empty() {
-        for (place, byte) in rest.iter().enumerate() {
-            hash ^= u32::from(*byte) << (8 * place);
-        }
-        hash = hash.wrapping_mul(M);
-    }
-    hash ^= hash >> 13;
-    hash = hash.wrapping_mul(M);
-    hash ^ (hash >> 15)
 }
 
 /// When the records of one producer are due, in an open loop.
