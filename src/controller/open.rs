@@ -68,6 +68,7 @@ async fn open_log(
     let entries = dir.list().await.map_err(SnapshotError::from)?;
     if entries.iter().any(|entry| entry.name.ends_with(".log")) {
         let mode = LoadMode {
+            cleaned_to: None,
             clean: options.clean,
             recovery_point: options.recovery_point,
             log_start: None,

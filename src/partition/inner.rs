@@ -292,5 +292,8 @@ pub(super) fn log_config(config: &TopicConfig) -> LogConfig {
         checkpoint_bytes: config.checkpoint_bytes,
         segment_jitter_ms: config.segment_jitter_ms,
         file_delete_delay_ms: config.file_delete_delay_ms,
+        compacted: config.cleanup_compact,
+        check_crc_on_read: false,
+        recycle_segments: false,
     }
 }

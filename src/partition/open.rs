@@ -48,6 +48,8 @@ pub enum PartitionLoad {
         recovery_point: Option<i64>,
         /// From the log-start checkpoint.
         log_start: Option<i64>,
+        /// From the cleaner's checkpoint.
+        cleaned_to: Option<i64>,
         /// From the HW checkpoint.
         high_watermark: Option<i64>,
     },
@@ -123,12 +125,14 @@ impl PartitionOptions {
                 clean,
                 recovery_point,
                 log_start,
+                cleaned_to,
                 high_watermark,
             } => {
                 let mode = LoadMode {
                     clean,
                     recovery_point,
                     log_start,
+                    cleaned_to,
                 };
                 let (log, report) = Log::open(storage, self.dir.clone(), config, mode).await?;
                 Ok((log, report, high_watermark.unwrap_or(0)))

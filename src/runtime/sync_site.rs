@@ -43,11 +43,19 @@ pub enum SyncSite {
     CleanMarkerRemove,
     /// A metadata snapshot.
     MetadataSnapshot,
+    /// fdatasync of a compacted segment and its indexes before they become `.swap`.
+    CompactedSegment,
+    /// Directory syncs while compacted segments take the place of those they replace.
+    CompactionSwap,
+    /// The cleaner-offset checkpoint of a data directory.
+    CleanerCheckpoint,
+    /// Directory sync after an expired segment's file got the name of a new one.
+    SegmentRecycle,
 }
 
 impl SyncSite {
     /// Every site, for tests that disable one at a time.
-    pub const ALL: [SyncSite; 19] = [
+    pub const ALL: [SyncSite; 23] = [
         SyncSite::SegmentFlush,
         SyncSite::SegmentSeal,
         SyncSite::SegmentCreate,
@@ -67,5 +75,9 @@ impl SyncSite {
         SyncSite::CleanMarkerWrite,
         SyncSite::CleanMarkerRemove,
         SyncSite::MetadataSnapshot,
+        SyncSite::CompactedSegment,
+        SyncSite::CompactionSwap,
+        SyncSite::CleanerCheckpoint,
+        SyncSite::SegmentRecycle,
     ];
 }

@@ -125,5 +125,6 @@ async fn line_of(
         recovery_point,
         high_watermark: Some(numbers.high_watermark),
         log_start: Some(numbers.log_start_offset),
+        cleaned_to: None,
     })
 }

@@ -74,6 +74,7 @@ struct Inner {
     recovery_points_dirty: Cell<bool>,
     high_watermarks_dirty: Cell<bool>,
     log_starts_dirty: Cell<bool>,
+    cleaner_points_dirty: Cell<bool>,
     /// The metadata log's recovery point as the file has it.
     metadata_point: Cell<Option<i64>>,
     stopping: Cell<bool>,
@@ -136,6 +137,7 @@ impl Control {
             recovery_points_dirty: Cell::new(true),
             high_watermarks_dirty: Cell::new(true),
             log_starts_dirty: Cell::new(true),
+            cleaner_points_dirty: Cell::new(true),
             metadata_point: Cell::new(None),
             stopping: Cell::new(false),
             writing: Budget::new(1),
@@ -405,6 +407,16 @@ impl Control {
                     }
                 });
             }),
+            Request::RecordCleaned(line) => self.0.rt.spawn(Queue::Latency, async move {
+                let recorded = control.record_cleaned(line).await;
+                reply.send(match recorded {
+                    Ok(()) => Reply::Done,
+                    Err(error) => {
+                        control.fail(error.to_string());
+                        Reply::Busy
+                    }
+                });
+            }),
             Request::DataDirFailed(reason) => {
                 self.fail(reason);
                 reply.send(Reply::Done);
@@ -505,6 +517,7 @@ impl Control {
                     recovery_point: None,
                     high_watermark: None,
                     log_start: None,
+                    cleaned_to: None,
                 });
             // A log start never falls; a line that was sent earlier may come later.
             let log_start = match entry.key == line.key {
@@ -523,6 +536,11 @@ impl Control {
                 &self.0.high_watermarks_dirty,
             );
             put(&mut entry.log_start, log_start, &self.0.log_starts_dirty);
+            put(
+                &mut entry.cleaned_to,
+                line.cleaned_to,
+                &self.0.cleaner_points_dirty,
+            );
         }
         drop(all);
         self.0.lines_changed.notify_all();
@@ -532,12 +550,14 @@ impl Control {
         self.0.recovery_points_dirty.set(true);
         self.0.high_watermarks_dirty.set(true);
         self.0.log_starts_dirty.set(true);
+        self.0.cleaner_points_dirty.set(true);
     }
 
     fn dirty(&self) -> bool {
         self.recovery_points_dirty()
             || self.0.high_watermarks_dirty.get()
             || self.0.log_starts_dirty.get()
+            || self.0.cleaner_points_dirty.get()
     }
 
     fn recovery_points_dirty(&self) -> bool {
@@ -581,6 +601,24 @@ impl Control {
         Ok(())
     }
 
+    /// Makes durable how far a log was compacted; shared as log starts are.
+    async fn record_cleaned(&self, line: CheckpointLine) -> Result<(), ControlError> {
+        self.merge(vec![line]);
+        let _writing = self.0.writing.acquire(1).await;
+        self.write_cleaner_points().await
+    }
+
+    /// The caller is the one who writes.
+    async fn write_cleaner_points(&self) -> Result<(), ControlError> {
+        if self.0.cleaner_points_dirty.replace(false) {
+            let points = self.column(|line| line.cleaned_to);
+            let written = self.0.data_dir.write_cleaner_points(&points).await;
+            still_dirty(&self.0.cleaner_points_dirty, &written);
+            written?;
+        }
+        Ok(())
+    }
+
     fn column(&self, pick: fn(&CheckpointLine) -> Option<i64>) -> BTreeMap<(String, i32), i64> {
         let lines = self.0.lines.borrow();
         let picked = lines
@@ -610,7 +648,8 @@ impl Control {
             still_dirty(&self.0.high_watermarks_dirty, &written);
             written?;
         }
-        self.write_log_starts().await
+        self.write_log_starts().await?;
+        self.write_cleaner_points().await
     }
 
     /// A controller that could not write its log refuses every change until a restart,
@@ -660,6 +699,7 @@ fn lines_of(image: &Image, data_dir: &DataDir) -> BTreeMap<(String, i32), Checkp
                 recovery_point: data_dir.recovery_point(&topic.name, index),
                 high_watermark: data_dir.high_watermark(&topic.name, index),
                 log_start: data_dir.log_start(&topic.name, index),
+                cleaned_to: data_dir.cleaned_to(&topic.name, index),
             };
             lines.insert((topic.name.to_string(), index), line);
         }

@@ -167,6 +167,7 @@ fn handle(
         | Request::DescribeQuorum
         | Request::Checkpointed(_)
         | Request::RecordLogStart(_)
+        | Request::RecordCleaned(_)
         | Request::DataDirFailed(_) => {
             unreachable!("only the control executor is sent these")
         }

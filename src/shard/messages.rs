@@ -115,6 +115,8 @@ pub enum Request {
     Checkpointed(Vec<CheckpointLine>),
     /// Shard to control: a new log start, which holds once it is on the disk. Answered then.
     RecordLogStart(CheckpointLine),
+    /// Shard to control: how far a log was compacted. Answered once it is on the disk.
+    RecordCleaned(CheckpointLine),
     /// Shard to control: the data directory failed; nothing more may be written there.
     DataDirFailed(String),
 }
@@ -217,6 +219,8 @@ pub struct CheckpointLine {
     pub high_watermark: Option<i64>,
     /// Log start offset; `None` leaves the recorded one.
     pub log_start: Option<i64>,
+    /// The first offset that was not compacted; `None` leaves the recorded one, if any.
+    pub cleaned_to: Option<i64>,
 }
 
 /// What loading found, summed over a shard's partitions.

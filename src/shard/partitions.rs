@@ -162,6 +162,7 @@ impl Shard {
                     clean: order.clean,
                     recovery_point: line.and_then(|line| line.recovery_point),
                     log_start: line.and_then(|line| line.log_start),
+                    cleaned_to: line.and_then(|line| line.cleaned_to),
                     high_watermark: line.and_then(|line| line.high_watermark),
                 };
                 wanted.push((topic, key, load));
@@ -484,6 +485,7 @@ impl Shard {
                     recovery_point: Some(closed.recovery_point),
                     high_watermark: Some(closed.high_watermark),
                     log_start: Some(closed.log_start),
+                    cleaned_to: None,
                 }),
                 Err(error) => summary.failed.push((named.name(), error.to_string())),
             }

@@ -151,6 +151,7 @@ impl Shard {
                 recovery_point: None,
                 high_watermark: None,
                 log_start: Some(offset),
+                cleaned_to: None,
             };
             Box::pin(async move {
                 match shard.call_control(Request::RecordLogStart(line)).await {

@@ -1,5 +1,5 @@
 //! A data directory (`log.dirs`): its lock, its identity, its clean-shutdown marker
-//! and its three checkpoints.
+//! and its four checkpoints.
 //!
 //! One executor owns it (the control executor); shards get the path and what they
 //! need of the checkpoints as values. Why that is safe: one writer for each file,
@@ -28,6 +28,7 @@ pub struct DataDir {
     recovery_points: Checkpoint,
     high_watermarks: Checkpoint,
     log_starts: Checkpoint,
+    cleaner_points: Checkpoint,
 }
 
 /// How the directory was left.
@@ -149,6 +150,7 @@ impl DataDir {
             recovery_points: read_checkpoint(&dir, RECOVERY_POINT_FILE).await?,
             high_watermarks: read_checkpoint(&dir, HIGH_WATERMARK_FILE).await?,
             log_starts: read_checkpoint(&dir, LOG_START_FILE).await?,
+            cleaner_points: read_checkpoint(&dir, CLEANER_FILE).await?,
             start: match (is_new, was_clean) {
                 (true, _) => StartKind::Fresh,
                 (false, true) => StartKind::Clean,
@@ -196,12 +198,27 @@ impl DataDir {
         self.log_starts.get(topic, partition)
     }
 
+    /// The first offset that was not compacted, as the checkpoint held it at the start. Where
+    /// the whole file is missing or malformed nobody knows which logs have gaps, so every
+    /// partition that was there may have: its line counts as 0.
+    pub fn cleaned_to(&self, topic: &str, partition: i32) -> Option<i64> {
+        match &self.cleaner_points {
+            Checkpoint::Read(entries) => entries.get(&(topic.to_owned(), partition)).copied(),
+            Checkpoint::Missing | Checkpoint::Malformed(_) => {
+                let there =
+                    |name: &&PartitionName| name.topic == topic && name.partition == partition;
+                self.partitions.iter().find(there).map(|_| 0)
+            }
+        }
+    }
+
     /// How a partition's log is to be opened.
     pub fn load_mode(&self, topic: &str, partition: i32) -> LoadMode {
         LoadMode {
             clean: self.start == StartKind::Clean,
             recovery_point: self.recovery_point(topic, partition),
             log_start: self.log_start(topic, partition),
+            cleaned_to: self.cleaned_to(topic, partition),
         }
     }
 
@@ -230,6 +247,16 @@ impl DataDir {
     pub async fn write_log_starts(&self, offsets: &CheckpointEntries) -> Result<(), DataDirError> {
         let site = SyncSite::LogStartCheckpoint;
         self.write_checkpoint(LOG_START_FILE, offsets, site).await
+    }
+
+    /// Replaces the cleaner's offsets of all partitions of the directory that were ever
+    /// compacted. A partition's line is durable before its first compacted segment is.
+    pub async fn write_cleaner_points(
+        &self,
+        offsets: &CheckpointEntries,
+    ) -> Result<(), DataDirError> {
+        let site = SyncSite::CleanerCheckpoint;
+        self.write_checkpoint(CLEANER_FILE, offsets, site).await
     }
 
     /// Writes the clean-shutdown marker: the last thing of a clean stop, only after
@@ -428,6 +455,8 @@ pub const RECOVERY_POINT_FILE: &str = "recovery-point-offset-checkpoint";
 pub const HIGH_WATERMARK_FILE: &str = "replication-offset-checkpoint";
 /// The log start offsets of a data directory.
 pub const LOG_START_FILE: &str = "log-start-offset-checkpoint";
+/// Up to where the logs of a data directory were compacted.
+pub const CLEANER_FILE: &str = "cleaner-offset-checkpoint";
 /// The clean-shutdown marker of a data directory.
 pub const CLEAN_MARKER_FILE: &str = ".kafka_cleanshutdown";
 const LOCK_FILE: &str = ".lock";

@@ -39,6 +39,9 @@ pub struct LoadMode {
     pub recovery_point: Option<i64>,
     /// The log start offset, as the checkpoint has it.
     pub log_start: Option<i64>,
+    /// The first offset that was not compacted, as the cleaner's checkpoint has it. A line
+    /// there, whatever it says, means that offsets below the end may have gaps.
+    pub cleaned_to: Option<i64>,
 }
 
 /// What a load did.

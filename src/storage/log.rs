@@ -79,6 +79,12 @@ pub struct LogConfig {
     pub segment_jitter_ms: i64,
     /// `file.delete.delay.ms`.
     pub file_delete_delay_ms: u64,
+    /// `cleanup.policy` contains `compact`: offsets may have gaps.
+    pub compacted: bool,
+    /// Whether a read from disk checks the CRC of what it returns.
+    pub check_crc_on_read: bool,
+    /// Whether expired segments are overwritten as new ones.
+    pub recycle_segments: bool,
 }
 
 impl Default for LogConfig {
@@ -91,6 +97,9 @@ impl Default for LogConfig {
             checkpoint_bytes: 64 << 20,
             segment_jitter_ms: 0,
             file_delete_delay_ms: 60_000,
+            compacted: false,
+            check_crc_on_read: false,
+            recycle_segments: false,
         }
     }
 }

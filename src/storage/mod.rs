@@ -40,6 +40,7 @@ mod retire;
 mod scan;
 mod segment;
 mod segment_ends;
+mod throttle;
 mod timestamps;
 mod truncate;
 pub mod uuid_text;
@@ -57,4 +58,5 @@ pub use producer_state::{
 pub use read::ReadSlices;
 pub use retention::{RemovedHead, RetentionError, RetentionRules};
 pub use retire::RetireError;
+pub use throttle::Throttle;
 pub use timestamps::TimestampOffset;

@@ -132,6 +132,7 @@ fn cut_and_recover(run: Run) -> (Lost, u64) {
         bed.rt = bed.node.restart();
         bed.storage = storage(&bed.rt);
         let load = PartitionLoad::Open {
+            cleaned_to: None,
             clean: false,
             recovery_point: recovery_point.get(),
             log_start: None,

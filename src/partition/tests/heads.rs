@@ -177,6 +177,7 @@ fn given_everything_at_once_when_the_power_is_cut_then_what_lies_above_the_log_s
         bed.rt = bed.node.restart();
         bed.storage = storage(&bed.rt);
         let load = PartitionLoad::Open {
+            cleaned_to: None,
             clean: false,
             recovery_point: None,
             log_start: Some(known.recorded.get()),

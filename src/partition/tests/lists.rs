@@ -95,6 +95,7 @@ fn while_the_high_watermark_is_below_the_epochs_start_nothing_is_latest() {
     let closed = bed.run(partition.close()).expect("it closes");
     assert_eq!(closed.high_watermark, 0, "it was never visible");
     let load = PartitionLoad::Open {
+        cleaned_to: None,
         clean: true,
         recovery_point: Some(closed.recovery_point),
         log_start: Some(closed.log_start),

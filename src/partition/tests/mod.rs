@@ -83,6 +83,7 @@ impl Bed {
         closed: Option<ClosedPartition>,
     ) -> Partition {
         let load = PartitionLoad::Open {
+            cleaned_to: None,
             clean,
             recovery_point: closed.map(|c| c.recovery_point),
             log_start: closed.map(|c| c.log_start),

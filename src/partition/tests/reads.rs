@@ -171,6 +171,7 @@ fn two_epochs(bed: &Bed) -> Partition {
                 log_start,
                 ..
             }) => PartitionLoad::Open {
+                cleaned_to: None,
                 clean: true,
                 recovery_point: Some(recovery_point),
                 log_start: Some(log_start),

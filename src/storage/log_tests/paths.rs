@@ -389,6 +389,7 @@ fn below_a_log_start_within_a_batch_no_timestamp_is_found() {
             let times = times.concat();
             for log_start in 0..=8 {
                 let mode = LoadMode {
+                    cleaned_to: None,
                     clean: true,
                     recovery_point: Some(8),
                     log_start: Some(log_start),

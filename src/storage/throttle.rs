@@ -1,0 +1,68 @@
+//! A limit on the bytes that background work moves in a second.
+
+use crate::runtime::{Mono, Rt};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Shares out a bandwidth among the background work of one shard (compaction, scrubbing).
+/// Cheap to clone; all clones are one limit.
+///
+/// Bytes are paid for after they were moved: whoever took too many waits before the next
+/// ones, so that no piece of work is ever larger than the limit allows. Unused time is not
+/// saved up beyond [`BURST`].
+#[derive(Clone)]
+pub struct Throttle(Rc<Inner>);
+
+struct Inner {
+    rt: Rt,
+    /// 0: no limit.
+    bytes_per_second: Cell<u64>,
+    /// When all bytes that were taken are paid for.
+    paid_at: Cell<Mono>,
+}
+
+impl Throttle {
+    /// A limit in bytes per second; 0 is none.
+    pub fn new(rt: Rt, bytes_per_second: u64) -> Throttle {
+        Throttle(Rc::new(Inner {
+            paid_at: Cell::new(rt.now()),
+            bytes_per_second: Cell::new(bytes_per_second),
+            rt,
+        }))
+    }
+
+    /// Changes the limit for what is taken from now on.
+    pub fn set_bytes_per_second(&self, bytes_per_second: u64) {
+        self.0.bytes_per_second.set(bytes_per_second);
+    }
+
+    /// Takes note of bytes that were moved, and waits until they are paid for. May be dropped:
+    /// they count all the same.
+    pub async fn moved(&self, bytes: u64) {
+        let limit = self.0.bytes_per_second.get();
+        if limit == 0 {
+            return self.0.rt.yield_if_needed().await;
+        }
+        let now = self.0.rt.now();
+        let price = Duration::from_nanos(
+            (u128::from(bytes) * 1_000_000_000 / u128::from(limit)).min(u128::from(u64::MAX))
+                as u64,
+        );
+        // Time that nobody used is forgotten, but for a short burst.
+        let from = match now.since(self.0.paid_at.get()) > BURST {
+            true => now,
+            false => self.0.paid_at.get(),
+        };
+        let paid_at = from + price;
+        self.0.paid_at.set(paid_at);
+        self.0.rt.yield_if_needed().await;
+        let wait = paid_at.since(now);
+        if !wait.is_zero() {
+            self.0.rt.sleep(wait).await;
+        }
+    }
+}
+
+/// Time that work may be behind its limit and still catch up.
+const BURST: Duration = Duration::from_millis(50);
