@@ -186,7 +186,7 @@ impl Inner {
             clean: false,
             recovery_point: Some(self.log().recovery_point()),
             log_start: Some(self.replica.borrow().log_start_offset()),
-            cleaned_to: None,
+            cleaned_to: self.log().cleaned_to(),
         };
         let config = inner::log_config(&self.config.borrow());
         let (log, report) = Log::open(&self.storage, self.dir.clone(), config, mode).await?;

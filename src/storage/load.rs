@@ -320,6 +320,7 @@ impl Load<'_> {
             tail: tail.to_vec(),
             epochs: self.epochs,
             producers,
+            cleaned_to: self.mode.cleaned_to,
         }))
     }
 }
