@@ -165,8 +165,6 @@ pub(super) struct LogShared {
     pub(super) delete_horizon: Cell<Option<i64>>,
     /// A round of compaction is under way.
     pub(super) compacting: Cell<bool>,
-    /// How often segments were replaced: what was noted of positions before may not hold.
-    pub(super) replacements: Cell<u64>,
 }
 
 pub(super) struct LogState {
@@ -394,7 +392,6 @@ impl Log {
             cleaned_to: Cell::new(cleaned_to),
             delete_horizon: Cell::new(None),
             compacting: Cell::new(false),
-            replacements: Cell::new(0),
             storage,
         }))
     }
