@@ -61,8 +61,7 @@ impl Partition {
 
 impl Inner {
     fn compaction_rules(&self) -> Option<CompactionRules> {
-        let is_online =
-            self.check_serving().is_ok() && self.state.get() == PartitionState::Online;
+        let is_online = self.check_serving().is_ok() && self.state.get() == PartitionState::Online;
         let config = self.config.borrow();
         if !is_online || !config.cleanup_compact || self.is_uncleanable.get() {
             return None;

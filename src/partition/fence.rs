@@ -23,7 +23,8 @@ use crate::protocol::ErrorCode;
 use crate::replication::ReplicaEvent;
 use crate::runtime::{IoError, IoErrorKind, Queue};
 use crate::storage::{
-    AppendError, CompactionError, FlushError, LoadError, LoadMode, Log, ReadError, RetireError, TruncateError,
+    AppendError, CompactionError, FlushError, LoadError, LoadMode, Log, ReadError, RetireError,
+    TruncateError,
 };
 use std::rc::Rc;
 use std::time::Duration;

@@ -197,7 +197,15 @@ impl Load<'_> {
         }
         let rt = self.storage.rt();
         let interval = self.config.index_interval_bytes;
-        let found = epochs_of_batches(rt, self.dir, &self.files, interval, self.may_have_gaps(), proven).await?;
+        let found = epochs_of_batches(
+            rt,
+            self.dir,
+            &self.files,
+            interval,
+            self.may_have_gaps(),
+            proven,
+        )
+        .await?;
         tracing::warn!(
             "{} was lost; {} epochs were read from the batches",
             self.dir.path().join(LEADER_EPOCH_FILE).display(),
@@ -217,7 +225,16 @@ impl Load<'_> {
         let size = file.size().await?;
         let rt = self.storage.rt();
         let interval = self.config.index_interval_bytes;
-        let indexed = open_indexes(rt, self.dir, &file, base, size, interval, self.may_have_gaps()).await?;
+        let indexed = open_indexes(
+            rt,
+            self.dir,
+            &file,
+            base,
+            size,
+            interval,
+            self.may_have_gaps(),
+        )
+        .await?;
         let scan = indexed.scan;
         self.report.scanned_bytes += scan.scanned_bytes;
         self.report.indexes_rebuilt = usize::from(indexed.rebuilt);

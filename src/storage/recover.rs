@@ -188,7 +188,9 @@ impl Recovery<'_> {
             ScanStart::segment_start(base)
         };
         let interval = self.index_interval_bytes;
-        let from = from.with_gaps(self.gaps).with_producers(std::mem::take(&mut self.producers));
+        let from = from
+            .with_gaps(self.gaps)
+            .with_producers(std::mem::take(&mut self.producers));
         let mut scan = scan_segment(self.rt, &file, base, size, from, interval, epoch_min).await?;
         self.producers = scan.producers.take().expect("the scan keeps the producers");
         if scan.prefix_refused {

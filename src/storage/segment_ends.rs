@@ -81,9 +81,13 @@ async fn quick_end(
             (ScanStep::Batch(batch), end_before, entry) if batch.crc_valid => {
                 let header = batch.header;
                 let follows = match (end_before, entry) {
-                    (Some(end), _) => header.base_offset == end || (gaps && header.base_offset > end),
+                    (Some(end), _) => {
+                        header.base_offset == end || (gaps && header.base_offset > end)
+                    }
                     (None, Some((last_offset, _))) => header.last_offset == last_offset,
-                    (None, None) => header.base_offset == base || (gaps && header.base_offset > base),
+                    (None, None) => {
+                        header.base_offset == base || (gaps && header.base_offset > base)
+                    }
                 };
                 if !follows {
                     return Ok(None);

@@ -141,7 +141,8 @@ impl LogShared {
         state.recovery_point = state.recovery_point.min(end);
         // What comes in its place was never compacted.
         let cleaned_to = self.cleaned_to.get();
-        self.cleaned_to.set(cleaned_to.map(|offset| offset.min(end)));
+        self.cleaned_to
+            .set(cleaned_to.map(|offset| offset.min(end)));
     }
 
     /// The start of the batch that holds `offset` (or of the first one above it): the

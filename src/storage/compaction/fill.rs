@@ -149,7 +149,9 @@ async fn read_transactions(pace: &Pace<'_>, bound: i64) -> Result<Transactions, 
                 None => transactions.data(producer, header.base_offset),
             };
             noted.map_err(|TooMany| {
-                CompactionError::Closed("it has more aborted transactions than fit in memory".into())
+                CompactionError::Closed(
+                    "it has more aborted transactions than fit in memory".into(),
+                )
             })?;
         }
     }

@@ -109,7 +109,11 @@ mod tests {
         }
         assert_eq!(map.put(b"one more", 90), Err(Full));
         map.put(&7u32.to_be_bytes(), 91).unwrap();
-        assert_eq!(map.get(&7u32.to_be_bytes()), Some(91), "a key that is there");
+        assert_eq!(
+            map.get(&7u32.to_be_bytes()),
+            Some(91),
+            "a key that is there"
+        );
         assert_eq!(map.get(b"one more"), None);
     }
 

@@ -145,9 +145,7 @@ impl Round<'_> {
             match LogFiles::list(&self.log.dir).await {
                 Ok(files) => files,
                 Err(LoadError::Io(error)) => return Err(error.into()),
-                Err(other) => {
-                    return Err(Halt::Failed(CompactionError::Closed(other.to_string())))
-                }
+                Err(other) => return Err(Halt::Failed(CompactionError::Closed(other.to_string()))),
             }
         };
         let sizes = segments.iter().map(|segment| {
@@ -252,7 +250,11 @@ impl Round<'_> {
             BatchFate::Judged { keep_empty } => Some(keep_empty),
         };
         let keeps = |record: &Record<'_>| judged.is_none() || retention.keeps(header, record);
-        if judged.is_none() && retention.horizon_for(header, facts.is_empty_marker).is_none() {
+        if judged.is_none()
+            && retention
+                .horizon_for(header, facts.is_empty_marker)
+                .is_none()
+        {
             return Ok(Some(view.clone()));
         }
         let records = view

@@ -57,7 +57,8 @@ impl<'a> Source<'a> {
         let start = (self.position - self.window_at) as usize;
         let bytes = self.window.slice(start..start + header.len as usize);
         let view = BatchView::parse(bytes).map_err(|e| self.damage(e.to_string()))?;
-        view.validate_crc().map_err(|e| self.damage(e.to_string()))?;
+        view.validate_crc()
+            .map_err(|e| self.damage(e.to_string()))?;
         self.position += u64::from(header.len);
         self.offset_min = header.last_offset + 1;
         Ok(Some(view))
@@ -103,7 +104,9 @@ impl<'a> Source<'a> {
         }
         let read = self.window.len();
         self.pace.holds(Buffer::Read, read);
-        self.pace.bytes_read.set(self.pace.bytes_read.get() + read as u64);
+        self.pace
+            .bytes_read
+            .set(self.pace.bytes_read.get() + read as u64);
         self.pace.moved(read as u64).await;
         Ok(())
     }

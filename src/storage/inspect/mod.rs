@@ -284,7 +284,11 @@ async fn verify_partition(
     verify_files(rt, dir, cleaned_to).await
 }
 
-async fn verify_files(rt: &Rt, dir: &Dir, cleaned_to: Option<i64>) -> Result<VerifyReport, InspectError> {
+async fn verify_files(
+    rt: &Rt,
+    dir: &Dir,
+    cleaned_to: Option<i64>,
+) -> Result<VerifyReport, InspectError> {
     let mut report = VerifyReport {
         partitions: 1,
         ..VerifyReport::default()
