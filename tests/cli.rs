@@ -143,14 +143,13 @@ fn a_file_is_read_and_its_errors_name_the_line() {
     let file = dir.path().join("broker.properties");
     std::fs::write(
         &file,
-        "# the broker\nnode.id=7\nlog.cleanup.policy=compact\n",
+        "# the broker\nnode.id=7\nlog.cleanup.policy=compacted\n",
     )
     .unwrap();
     assert_refuses_setting(
         &highwater(&["serve", "--config", text(&file)]),
         &format!(
-            "{}:3: log.cleanup.policy=compact is not supported yet \
-             (compaction is not built, so 'compact' is refused)",
+            "{}:3: log.cleanup.policy=compacted: must be a list of compact, delete",
             text(&file)
         ),
     );

@@ -6,8 +6,11 @@ use std::str::FromStr;
 
 use super::error::{ConfigError, Origin};
 use super::table::{find, Scope};
-use super::value::{list_entries, parse_bool, parse_host_counts, parse_int, unit_ms, HostPort};
-use super::{ConfigSource, FlushOnAck, MessageTimestampType, Sources, TopicCompression};
+use super::value::{
+    list_entries, parse_bool, parse_host_counts, parse_int, parse_rate, parse_ratio, unit_ms,
+    HostPort,
+};
+use super::{ConfigSource, FlushOnAck, MessageTimestampType, Ratio, Sources, TopicCompression};
 
 /// The broker's settings, all of them checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +51,24 @@ pub struct BrokerConfig {
     pub log_roll_jitter_ms: i64,
     /// `log.cleanup.policy` contains `delete`.
     pub log_cleanup_delete: bool,
+    /// `log.cleanup.policy` contains `compact`.
+    pub log_cleanup_compact: bool,
+    /// `log.cleaner.enable`.
+    pub log_cleaner_enable: bool,
+    /// `log.cleaner.backoff.ms`.
+    pub log_cleaner_backoff_ms: u64,
+    /// `log.cleaner.dedupe.buffer.size`, over all shards.
+    pub log_cleaner_dedupe_buffer_size: u64,
+    /// `log.cleaner.io.max.bytes.per.second`, over all shards; `u64::MAX`: no limit.
+    pub log_cleaner_io_max_bytes_per_second: u64,
+    /// `log.cleaner.min.cleanable.ratio`.
+    pub log_cleaner_min_cleanable_ratio: Ratio,
+    /// `log.cleaner.delete.retention.ms`.
+    pub log_cleaner_delete_retention_ms: i64,
+    /// `log.cleaner.min.compaction.lag.ms`; not above the next.
+    pub log_cleaner_min_compaction_lag_ms: i64,
+    /// `log.cleaner.max.compaction.lag.ms`.
+    pub log_cleaner_max_compaction_lag_ms: i64,
     /// `log.retention.ms`, or `log.retention.minutes`, or `log.retention.hours`; -1: forever.
     pub log_retention_ms: i64,
     /// `log.retention.bytes`; -1: no limit.
@@ -237,6 +258,15 @@ impl BrokerConfig {
             log_roll_ms: values.log_roll_ms()?,
             log_roll_jitter_ms: values.log_roll_jitter_ms()?,
             log_cleanup_delete: values.list("log.cleanup.policy")?.contains(&"delete"),
+            log_cleanup_compact: values.list("log.cleanup.policy")?.contains(&"compact"),
+            log_cleaner_enable: values.bool("log.cleaner.enable")?,
+            log_cleaner_backoff_ms: values.int("log.cleaner.backoff.ms")? as u64,
+            log_cleaner_dedupe_buffer_size: values.int("log.cleaner.dedupe.buffer.size")? as u64,
+            log_cleaner_io_max_bytes_per_second: values.log_cleaner_io_max_bytes_per_second()?,
+            log_cleaner_min_cleanable_ratio: values.log_cleaner_min_cleanable_ratio()?,
+            log_cleaner_delete_retention_ms: values.int("log.cleaner.delete.retention.ms")?,
+            log_cleaner_min_compaction_lag_ms: values.log_cleaner_min_compaction_lag_ms()?,
+            log_cleaner_max_compaction_lag_ms: values.int("log.cleaner.max.compaction.lag.ms")?,
             log_retention_ms: values.log_retention_ms()?,
             log_retention_bytes: values.int("log.retention.bytes")?,
             log_retention_check_interval_ms: values.int("log.retention.check.interval.ms")? as u64,
@@ -440,6 +470,28 @@ impl<'a> Values<'a> {
     fn log_flush_interval_ms(&self) -> Result<i64, ConfigError> {
         let names = ["log.flush.interval.ms", "log.flush.scheduler.interval.ms"];
         Ok(self.first_ms(&names)?.1)
+    }
+
+    fn log_cleaner_io_max_bytes_per_second(&self) -> Result<u64, ConfigError> {
+        let name = "log.cleaner.io.max.bytes.per.second";
+        parse_rate(self.text(name)).map_err(|problem| self.invalid(name, problem))
+    }
+
+    fn log_cleaner_min_cleanable_ratio(&self) -> Result<Ratio, ConfigError> {
+        let name = "log.cleaner.min.cleanable.ratio";
+        parse_ratio(self.text(name)).map_err(|problem| self.invalid(name, problem))
+    }
+
+    fn log_cleaner_min_compaction_lag_ms(&self) -> Result<i64, ConfigError> {
+        let (min, max) = (
+            "log.cleaner.min.compaction.lag.ms",
+            "log.cleaner.max.compaction.lag.ms",
+        );
+        if self.int(min)? > self.int(max)? {
+            let problem = format!("must not be more than {max}, {}", self.text(max));
+            return Err(self.invalid(min, problem));
+        }
+        self.int(min)
     }
 
     fn group_max_session_timeout_ms(&self) -> Result<i32, ConfigError> {

@@ -255,7 +255,7 @@ impl Kind {
                     false => ConfigType::Long,
                 }
             }
-            Kind::Ratio => ConfigType::Double,
+            Kind::Ratio | Kind::Rate => ConfigType::Double,
             Kind::Words(_) | Kind::ThrottledReplicas => ConfigType::List,
             Kind::Choice(_) | Kind::HostCounts | Kind::Address | Kind::Directory => {
                 ConfigType::String
@@ -346,6 +346,13 @@ mod tests {
         for given in [
             &[][..],
             &["log.cleanup.policy="],
+            &[
+                "log.cleanup.policy=compact,delete",
+                "log.cleaner.min.cleanable.ratio=0.25",
+                "log.cleaner.delete.retention.ms=5",
+                "log.cleaner.min.compaction.lag.ms=6",
+                "log.cleaner.max.compaction.lag.ms=7",
+            ],
             &["log.retention.hours=-1", "log.roll.hours=3"],
             &[
                 "log.retention.minutes=7",

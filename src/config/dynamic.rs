@@ -244,7 +244,9 @@ mod tests {
             ("log.retention.ms", ""),
             ("log.segment.bytes", "1"),
             ("compression.type", "best"),
-            ("log.cleanup.policy", "compact"),
+            ("log.cleanup.policy", "compacted"),
+            ("log.cleaner.min.cleanable.ratio", "1.1"),
+            ("log.cleaner.io.max.bytes.per.second", "0"),
             ("max.connections.per.ip.overrides", "localhost:5"),
         ] {
             assert!(

@@ -38,4 +38,4 @@ pub use rows::SETTINGS;
 pub use sources::{environment_name, Resolved, Sources};
 pub use table::{find, nearest, Fallback, Limit, Scope, Setting};
 pub use topic::TopicConfig;
-pub use value::{HostPort, Kind};
+pub use value::{HostPort, Kind, Ratio};

@@ -9,7 +9,6 @@ use super::properties::parse_properties;
 use super::rows::SETTINGS;
 use super::table::{find, nearest, Limit, Scope};
 use super::unbuilt::{self, Unbuilt};
-use super::value::list_entries;
 use super::BrokerConfig;
 
 /// The broker's values as they were given, in rising precedence: call the methods in the order of the module's text.
@@ -166,11 +165,6 @@ pub(super) fn check_pair(
                 value: only,
                 because,
             }) if !setting.kind.is_same(value, only) => Err(only_accepted(only, because)),
-            Some(Limit::Without { word, because })
-                if list_entries(value).any(|entry| entry == word) =>
-            {
-                Err(unsupported(format!("{because}, so '{word}' is refused")))
-            }
             _ => Ok(Some(setting.name)),
         };
     }

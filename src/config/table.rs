@@ -31,13 +31,6 @@ pub enum Limit {
         /// What this version lacks.
         because: &'static str,
     },
-    /// Every list with this word in it.
-    Without {
-        /// The word.
-        word: &'static str,
-        /// What this version lacks.
-        because: &'static str,
-    },
 }
 
 /// One row of the table.
@@ -72,10 +65,6 @@ impl Setting {
     pub fn values(&self) -> String {
         match (self.limit, self.kind) {
             (Some(Limit::Only { value, .. }), _) => value.to_owned(),
-            (Some(Limit::Without { word, .. }), Kind::Words(words)) => {
-                let others: Vec<&str> = words.iter().copied().filter(|w| *w != word).collect();
-                format!("{}, or nothing", others.join(", "))
-            }
             (_, kind) => kind.describe(),
         }
     }

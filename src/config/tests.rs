@@ -220,9 +220,6 @@ fn both_bounds_of_every_number_arrive_in_its_field() {
 
 /// Rows with numbers that have no field: nothing acts on them.
 const WITHOUT_FIELD: &[&str] = &[
-    "delete.retention.ms",
-    "min.compaction.lag.ms",
-    "max.compaction.lag.ms",
     "local.retention.ms",
     "local.retention.bytes",
     "leader.replication.throttled.rate",
@@ -336,11 +333,6 @@ fn kafkas_settings_that_are_not_built_are_refused_where_they_would_change_someth
          (preallocation grows with the segment by itself, so only 'false' is accepted)"
     );
     assert!(with(&["log.preallocate=false", "log.cleanup.policy=delete"]).is_ok());
-    assert_eq!(
-        with(&["log.cleanup.policy=delete,compact"]).unwrap_err(),
-        "--set: log.cleanup.policy=delete,compact is not supported yet \
-         (compaction is not built, so 'compact' is refused)"
-    );
     for name in [
         "ssl.keystore.location",
         "sasl.enabled.mechanisms",
@@ -349,7 +341,7 @@ fn kafkas_settings_that_are_not_built_are_refused_where_they_would_change_someth
         "share.coordinator.threads",
         "transaction.state.log.min.isr",
         "group.consumer.session.timeout.ms",
-        "log.cleaner.threads",
+        "log.cleaner.hash.algorithm",
         "listener.security.protocol.map",
         "log.local.retention.ms",
         "metadata.log.dir",
@@ -625,6 +617,76 @@ fn a_least_compaction_lag_above_the_greatest_is_refused() {
         lags("6", "5").unwrap_err().to_string(),
         "topic configuration: min.compaction.lag.ms=6: must not be more than max.compaction.lag.ms, 5"
     );
+    assert_eq!(
+        with(&[
+            "log.cleaner.min.compaction.lag.ms=6",
+            "log.cleaner.max.compaction.lag.ms=5"
+        ])
+        .unwrap_err(),
+        "--set: log.cleaner.min.compaction.lag.ms=6: must not be more than log.cleaner.max.compaction.lag.ms, 5"
+    );
+}
+
+/// A topic that was valid stays so whatever the broker's lags become.
+#[test]
+fn a_topics_own_lag_wins_over_the_brokers_other_one() {
+    let broker = with(&[
+        "log.cleaner.min.compaction.lag.ms=10",
+        "log.cleaner.max.compaction.lag.ms=20",
+    ])
+    .unwrap();
+    let lags = |overrides: &[(&str, &str)]| {
+        let config = TopicConfig::resolve(&broker, overrides.iter().copied()).unwrap();
+        (config.min_compaction_lag_ms, config.max_compaction_lag_ms)
+    };
+    assert_eq!(lags(&[]), (10, 20));
+    assert_eq!(lags(&[("max.compaction.lag.ms", "5")]), (5, 5));
+    assert_eq!(lags(&[("max.compaction.lag.ms", "50")]), (10, 50));
+    assert_eq!(lags(&[("min.compaction.lag.ms", "30")]), (30, 30));
+    assert_eq!(lags(&[("min.compaction.lag.ms", "0")]), (0, 20));
+}
+
+#[test]
+fn each_cleanup_policy_is_of_the_broker_and_of_the_topic() {
+    for (policy, delete, compact) in [
+        ("delete", true, false),
+        ("compact", false, true),
+        ("compact,delete", true, true),
+        (" delete , compact ", true, true),
+        ("", false, false),
+    ] {
+        let broker = with(&[&format!("log.cleanup.policy={policy}")]).unwrap();
+        let topic = TopicConfig::resolve(&broker, []).unwrap();
+        assert_eq!(
+            (topic.cleanup_delete, topic.cleanup_compact),
+            (delete, compact)
+        );
+        let own = [("cleanup.policy", policy)];
+        let topic = TopicConfig::resolve(&BrokerConfig::default(), own).unwrap();
+        assert_eq!(
+            (topic.cleanup_delete, topic.cleanup_compact),
+            (delete, compact)
+        );
+    }
+}
+
+#[test]
+fn the_compactions_bandwidth_is_any_number_from_one_on() {
+    let of = |value: &str| with(&[&format!("log.cleaner.io.max.bytes.per.second={value}")]);
+    let rate = |value: &str| of(value).unwrap().log_cleaner_io_max_bytes_per_second;
+    assert_eq!(
+        BrokerConfig::default().log_cleaner_io_max_bytes_per_second,
+        u64::MAX
+    );
+    assert_eq!(rate("1.7976931348623157E308"), u64::MAX);
+    assert_eq!((rate("1"), rate("1.5"), rate("1e6")), (1, 1, 1_000_000));
+    for bad in ["0", "-1", "0.9", "NaN", "inf", "fast", ""] {
+        let error = of(bad).unwrap_err();
+        assert!(
+            error.contains("must be a number, at least 1"),
+            "{bad}: {error}"
+        );
+    }
 }
 
 #[test]
@@ -646,9 +708,8 @@ fn a_topic_takes_the_brokers_values_and_overrides_them() {
         "topic configuration: segment.bytes=1: must be a whole number, 16384 to 2147483647"
     );
     assert_eq!(
-        error("cleanup.policy", "compact").to_string(),
-        "topic configuration: cleanup.policy=compact is not supported yet \
-         (compaction is not built, so 'compact' is refused)"
+        error("cleanup.policy", "compacted").to_string(),
+        "topic configuration: cleanup.policy=compacted: must be a list of compact, delete"
     );
     assert!(matches!(
         error("flush.on.acks", "all"),
@@ -689,7 +750,8 @@ fn the_documentation_has_a_row_for_every_setting() {
     }
     for (name, values) in [
         ("remote.storage.enable", "false"),
-        ("cleanup.policy", "delete, or nothing"),
+        ("cleanup.policy", "a list of compact, delete"),
+        ("log.cleaner.io.max.bytes.per.second", "at least 1"),
         ("compression.gzip.level", "-1, or 1 to 9"),
     ] {
         let row = format!("| `{name}` | {values} | ");

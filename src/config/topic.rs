@@ -1,10 +1,10 @@
 //! What one topic runs with: the broker's defaults, overridden by the topic's own configuration.
 
 use super::error::{shown, ConfigError, Origin};
-use super::sources::{check_kind, check_pair};
+use super::sources::check_pair;
 use super::table::Scope;
-use super::value::{list_entries, parse_int};
-use super::{BrokerConfig, FlushOnAck, MessageTimestampType, TopicCompression};
+use super::value::{list_entries, parse_int, parse_ratio};
+use super::{BrokerConfig, FlushOnAck, MessageTimestampType, Ratio, TopicCompression};
 
 /// A topic's settings, all of them checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +39,16 @@ pub struct TopicConfig {
     pub zstd_level: i32,
     /// `cleanup.policy` contains `delete`: segments past retention are deleted, and clients may delete records.
     pub cleanup_delete: bool,
-    /// `cleanup.policy` contains `compact`: every record has a key.
+    /// `cleanup.policy` contains `compact`: every record has a key, and the last one of each key is kept.
     pub cleanup_compact: bool,
+    /// `min.cleanable.dirty.ratio`: part of a compacted log that is to be dirty before it is compacted.
+    pub min_cleanable_dirty_ratio: Ratio,
+    /// `delete.retention.ms`: how long a deletion marker stays once what lies before it is compacted.
+    pub delete_retention_ms: i64,
+    /// `min.compaction.lag.ms`: age below which a record is not compacted; not above the next.
+    pub min_compaction_lag_ms: i64,
+    /// `max.compaction.lag.ms`: age of a record at which a log is compacted whatever its ratio.
+    pub max_compaction_lag_ms: i64,
     /// `retention.ms`: age at which records may be deleted; -1: never.
     pub retention_ms: i64,
     /// `retention.bytes`: size of a partition's log above which its oldest segments are deleted; -1: any size.
@@ -67,30 +75,6 @@ impl TopicConfig {
         broker: &BrokerConfig,
         overrides: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<TopicConfig, ConfigError> {
-        TopicConfig::resolve_checked(broker, overrides, check_pair)
-    }
-
-    /// The same for one of the broker's own topics, which may have `cleanup.policy=compact`:
-    /// nothing is deleted from it by age or size. That it is not compacted yet costs space.
-    ///
-    /// # Errors
-    /// As [`TopicConfig::resolve`].
-    pub fn resolve_internal<'a>(
-        broker: &BrokerConfig,
-        overrides: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<TopicConfig, ConfigError> {
-        let check = |scope, name: &str, value: &str, origin: &Origin| match name {
-            "cleanup.policy" => check_kind(scope, name, value, origin),
-            _ => check_pair(scope, name, value, origin).map(|_| ()),
-        };
-        TopicConfig::resolve_checked(broker, overrides, check)
-    }
-
-    fn resolve_checked<'a, T>(
-        broker: &BrokerConfig,
-        overrides: impl IntoIterator<Item = (&'a str, &'a str)>,
-        check: impl Fn(Scope, &str, &str, &Origin) -> Result<T, ConfigError>,
-    ) -> Result<TopicConfig, ConfigError> {
         let mut config = TopicConfig::from_broker(broker);
         let mut lags = CompactionLags::default();
         for (name, value) in overrides {
@@ -107,11 +91,11 @@ impl TopicConfig {
                     value.len()
                 )));
             }
-            check(Scope::Topic, name, value, &Origin::Topic)?;
+            check_pair(Scope::Topic, name, value, &Origin::Topic)?;
             config.set(name, value).map_err(invalid)?;
             lags.set(name, value).map_err(invalid)?;
         }
-        lags.check()?;
+        lags.settle(&mut config)?;
         Ok(config)
     }
 
@@ -133,8 +117,11 @@ impl TopicConfig {
             lz4_level: broker.compression_lz4_level,
             zstd_level: broker.compression_zstd_level,
             cleanup_delete: broker.log_cleanup_delete,
-            // The broker's own setting refuses the word.
-            cleanup_compact: false,
+            cleanup_compact: broker.log_cleanup_compact,
+            min_cleanable_dirty_ratio: broker.log_cleaner_min_cleanable_ratio,
+            delete_retention_ms: broker.log_cleaner_delete_retention_ms,
+            min_compaction_lag_ms: broker.log_cleaner_min_compaction_lag_ms,
+            max_compaction_lag_ms: broker.log_cleaner_max_compaction_lag_ms,
             retention_ms: broker.log_retention_ms,
             retention_bytes: broker.log_retention_bytes,
             file_delete_delay_ms: broker.log_segment_delete_delay_ms,
@@ -179,12 +166,12 @@ impl TopicConfig {
             "segment.jitter.ms" => self.segment_jitter_ms = i64_of(value)?,
             "flush.messages" => self.flush_messages = i64_of(value)?,
             "flush.ms" => self.flush_ms = i64_of(value)?,
+            "min.cleanable.dirty.ratio" => self.min_cleanable_dirty_ratio = parse_ratio(value)?,
+            "delete.retention.ms" => self.delete_retention_ms = i64_of(value)?,
+            "min.compaction.lag.ms" => self.min_compaction_lag_ms = i64_of(value)?,
+            "max.compaction.lag.ms" => self.max_compaction_lag_ms = i64_of(value)?,
             // Nothing reads these: the table says of each why any value that it accepts changes nothing.
-            "delete.retention.ms"
-            | "min.cleanable.dirty.ratio"
-            | "min.compaction.lag.ms"
-            | "max.compaction.lag.ms"
-            | "unclean.leader.election.enable"
+            "unclean.leader.election.enable"
             | "preallocate"
             | "leader.replication.throttled.replicas"
             | "follower.replication.throttled.replicas"
@@ -199,45 +186,42 @@ impl TopicConfig {
     }
 }
 
-/// `min.compaction.lag.ms` and `max.compaction.lag.ms`, held against each other as Kafka does. Compaction is not
-/// built, so nothing else needs them.
+/// The topic's own `min.compaction.lag.ms` and `max.compaction.lag.ms`, held against each other as Kafka does. Where
+/// only one of them is its own it wins over the broker's: what the broker changes puts no topic out of service.
+#[derive(Default)]
 struct CompactionLags {
-    min_ms: i64,
-    max_ms: i64,
-}
-
-impl Default for CompactionLags {
-    fn default() -> CompactionLags {
-        CompactionLags {
-            min_ms: 0,
-            max_ms: i64::MAX,
-        }
-    }
+    min_ms: Option<i64>,
+    max_ms: Option<i64>,
 }
 
 impl CompactionLags {
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
-            "min.compaction.lag.ms" => self.min_ms = parse_int(value, 0, i64::MAX)?,
-            "max.compaction.lag.ms" => self.max_ms = parse_int(value, 1, i64::MAX)?,
+            "min.compaction.lag.ms" => self.min_ms = Some(parse_int(value, 0, i64::MAX)?),
+            "max.compaction.lag.ms" => self.max_ms = Some(parse_int(value, 1, i64::MAX)?),
             _ => {}
         }
         Ok(())
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
-        if self.min_ms <= self.max_ms {
-            return Ok(());
+    fn settle(&self, config: &mut TopicConfig) -> Result<(), ConfigError> {
+        match (self.min_ms, self.max_ms) {
+            (Some(min_ms), Some(max_ms)) if min_ms > max_ms => Err(ConfigError::Invalid {
+                name: "min.compaction.lag.ms".to_owned(),
+                value: min_ms.to_string(),
+                problem: format!("must not be more than max.compaction.lag.ms, {max_ms}"),
+                origin: Origin::Topic,
+            }),
+            (_, Some(max_ms)) => {
+                config.min_compaction_lag_ms = config.min_compaction_lag_ms.min(max_ms);
+                Ok(())
+            }
+            (_, None) => {
+                let min_ms = config.min_compaction_lag_ms;
+                config.max_compaction_lag_ms = config.max_compaction_lag_ms.max(min_ms);
+                Ok(())
+            }
         }
-        Err(ConfigError::Invalid {
-            name: "min.compaction.lag.ms".to_owned(),
-            value: self.min_ms.to_string(),
-            problem: format!(
-                "must not be more than max.compaction.lag.ms, {}",
-                self.max_ms
-            ),
-            origin: Origin::Topic,
-        })
     }
 }
 

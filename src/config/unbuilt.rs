@@ -65,7 +65,8 @@ const fn refused(name: &'static str, because: &'static str) -> Row {
     (name, Unbuilt::Refused { because })
 }
 
-const NO_COMPACTION: &str = "compaction is not built";
+const CLEANER_BUFFERS: &str =
+    "what compaction holds of a log is bounded by itself; see `log.cleaner.dedupe.buffer.size`";
 const ONE_BROKER: &str = "there is one broker";
 const ONE_REPLICA: &str = "there is one replica";
 const ONLY_PLAINTEXT: &str = "there are only PLAINTEXT listeners";
@@ -84,7 +85,12 @@ const BROKER: &[Row] = &[
         "controller.listener.names",
         "the controller has no listener of its own",
     ),
-    fixed("log.cleaner.enable", "false", NO_COMPACTION),
+    meaningless(
+        "log.cleaner.threads",
+        "each shard compacts one log at a time, in the background; see `shards`",
+    ),
+    meaningless("log.cleaner.io.buffer.size", CLEANER_BUFFERS),
+    meaningless("log.cleaner.io.buffer.load.factor", CLEANER_BUFFERS),
     fixed("log.preallocate", "false", PREALLOCATION),
     fixed("unclean.leader.election.enable", "false", ONE_REPLICA),
     refused("auto.leader.rebalance.enable", ONE_BROKER),
@@ -158,7 +164,7 @@ const BROKER_PREFIXES: &[(&str, &str)] = &[
     ("share.", "share groups are not built"),
     ("transaction.", "transactions are not built"),
     ("transactional.", "transactions are not built"),
-    ("log.cleaner.", "compaction is not built"),
+    ("log.cleaner.", "compaction has no such setting"),
     ("log.local.", "there is no tiered storage"),
     ("log.remote.", "there is no tiered storage"),
     ("log.dir.failure.", "there is one data directory"),

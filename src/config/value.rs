@@ -27,6 +27,8 @@ pub enum Kind {
     },
     /// A number from 0 to 1.
     Ratio,
+    /// A number of at least 1, whole or not: something in a second.
+    Rate,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// Any of these words, separated by commas, or none.
@@ -57,6 +59,7 @@ impl Kind {
             Kind::OptionalInt { min, max } => format!("empty, or {}", range(*min, *max)),
             Kind::IntOr { or, min, max } => format!("{or}, or {}", range(*min, *max)),
             Kind::Ratio => "0 to 1".to_owned(),
+            Kind::Rate => "at least 1".to_owned(),
             Kind::Choice(words) => words.join(", "),
             Kind::Words(words) => format!("a list of {}", words.join(", ")),
             Kind::ThrottledReplicas => "PARTITION:BROKER,..., or *".to_owned(),
@@ -79,7 +82,9 @@ impl Kind {
             Kind::Words(_) | Kind::ThrottledReplicas | Kind::HostCounts => {
                 list_entries(text).collect::<Vec<_>>().join(",")
             }
-            Kind::Ratio | Kind::Choice(_) | Kind::Address | Kind::Directory => text.to_owned(),
+            Kind::Ratio | Kind::Rate | Kind::Choice(_) | Kind::Address | Kind::Directory => {
+                text.to_owned()
+            }
         }
     }
 
@@ -95,6 +100,7 @@ impl Kind {
                 names(a) == names(b)
             }),
             Kind::Ratio
+            | Kind::Rate
             | Kind::Choice(_)
             | Kind::ThrottledReplicas
             | Kind::HostCounts
@@ -115,6 +121,7 @@ impl Kind {
                 .map(drop)
                 .map_err(|problem| format!("{problem}, or {or}")),
             Kind::Ratio => parse_ratio(text).map(drop),
+            Kind::Rate => parse_rate(text).map(drop),
             Kind::Words(words) => match list_entries(text).find(|entry| !words.contains(entry)) {
                 None => Ok(()),
                 Some(_) => Err(format!("must be a list of {}", words.join(", "))),
@@ -173,11 +180,33 @@ pub(super) fn unit_ms(name: &str) -> i64 {
     }
 }
 
+/// A number from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio(f64);
+
+/// It is never NaN.
+impl Eq for Ratio {}
+
+impl Ratio {
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
 /// Reads a number from 0 to 1.
-pub(super) fn parse_ratio(text: &str) -> Result<f64, String> {
+pub(super) fn parse_ratio(text: &str) -> Result<Ratio, String> {
     match text.parse::<f64>() {
-        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(Ratio(ratio)),
         _ => Err("must be a number, 0 to 1".to_owned()),
+    }
+}
+
+/// Reads a number of at least 1 as the whole number below it; whatever is above the range is its end.
+pub(super) fn parse_rate(text: &str) -> Result<u64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate >= 1.0 => Ok(rate as u64),
+        _ => Err("must be a number, at least 1".to_owned()),
     }
 }
 

@@ -87,7 +87,7 @@ impl<'a> Plan<'a> {
         fresh_id: &mut impl FnMut() -> Uuid,
     ) -> Result<CreatedTopic, ControllerFault> {
         self.check_name(&new.name)?;
-        let configs = self.resolve_configs(&new.name, &new.configs)?;
+        let configs = self.resolve_configs(&new.configs)?;
         let placement = self.place(new)?;
         self.check_room(placement.len())?;
         let id = self.unused_id(fresh_id);
@@ -217,7 +217,6 @@ impl<'a> Plan<'a> {
 
     fn resolve_configs(
         &self,
-        topic: &str,
         configs: &[(String, Option<String>)],
     ) -> Result<BTreeMap<String, String>, ControllerFault> {
         let invalid = |message| ControllerFault::new(ErrorCode::InvalidConfig, message);
@@ -231,7 +230,7 @@ impl<'a> Plan<'a> {
             // The last one counts, as in Kafka.
             overrides.insert(name.clone(), value.clone());
         }
-        self.rules.check(topic, &overrides).map_err(invalid)?;
+        self.rules.check(&overrides).map_err(invalid)?;
         Ok(overrides)
     }
 

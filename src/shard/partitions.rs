@@ -290,10 +290,7 @@ impl Shard {
             .configs
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
-        match &*topic.name {
-            OFFSETS_TOPIC_NAME => TopicConfig::resolve_internal(&self.config(), overrides),
-            _ => TopicConfig::resolve(&self.config(), overrides),
-        }
+        TopicConfig::resolve(&self.config(), overrides)
     }
 
     async fn delete_owned(&self, topic: &Arc<TopicImage>) {

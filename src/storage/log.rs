@@ -157,6 +157,14 @@ pub(super) struct LogShared {
     /// Told when a flush of this log ended, or the log closed.
     pub(super) flush_ended: Event,
     pub(super) read_ahead: ReadAhead,
+    /// Offsets may have gaps: the log is, or once was, compacted. Never turns off.
+    pub(super) may_have_gaps: Cell<bool>,
+    /// The first offset that was not compacted, once the log began to be.
+    pub(super) cleaned_to: Cell<Option<i64>>,
+    /// The smallest delete horizon of what was compacted since the load, milliseconds.
+    pub(super) delete_horizon: Cell<Option<i64>>,
+    /// A round of compaction is under way.
+    pub(super) compacting: Cell<bool>,
 }
 
 pub(super) struct LogState {
@@ -208,6 +216,8 @@ pub(super) struct LoadedLog {
     pub(super) epochs: LeaderEpochs,
     /// The producers as of the end.
     pub(super) producers: ProducerStates,
+    /// The first offset that was not compacted, if the log ever was.
+    pub(super) cleaned_to: Option<i64>,
 }
 
 /// One segment as a load found it.
@@ -306,6 +316,7 @@ impl Log {
             tail: Vec::new(),
             epochs: LeaderEpochs::new(),
             producers: ProducerStates::default(),
+            cleaned_to: None,
         }))
     }
 
@@ -321,6 +332,7 @@ impl Log {
             tail,
             epochs,
             producers,
+            cleaned_to,
         } = loaded;
         let now_ms = storage.rt().wall_clock_ms();
         let last = segments.len().checked_sub(1).expect("a log has a segment");
@@ -376,6 +388,10 @@ impl Log {
             seal_task: Cell::new(SealTask::Idle),
             flush_ended: Event::new(),
             read_ahead: ReadAhead::new(),
+            may_have_gaps: Cell::new(config.compacted || cleaned_to.is_some()),
+            cleaned_to: Cell::new(cleaned_to),
+            delete_horizon: Cell::new(None),
+            compacting: Cell::new(false),
             storage,
         }))
     }
@@ -414,6 +430,15 @@ impl Log {
     /// Replaces the settings; they hold from the next append on.
     pub fn set_config(&self, config: LogConfig) {
         self.0.config.set(config);
+        if config.compacted {
+            self.0.may_have_gaps.set(true);
+        }
+    }
+
+    /// The first offset that was not compacted, if the log ever was: its offsets may have
+    /// gaps.
+    pub fn cleaned_to(&self) -> Option<i64> {
+        self.0.cleaned_to.get()
     }
 
     /// The latest leader epoch that the log knows.

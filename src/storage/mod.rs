@@ -14,6 +14,7 @@ mod batch;
 mod cache;
 mod checkpoint;
 pub mod checkpoint_file;
+mod compaction;
 mod data_dir;
 mod epochs_of_batches;
 mod error;
@@ -46,6 +47,9 @@ mod truncate;
 pub mod uuid_text;
 mod walk;
 
+pub use compaction::{
+    Compacted, CompactionError, CompactionMeans, CompactionNeed, CompactionRules, Recorder,
+};
 pub use data_dir::{DataDir, DataDirError, MetaProperties, StartKind};
 pub use error::{AppendError, CheckpointError, FlushError, LoadError, ReadError, TruncateError};
 pub use load::{LoadMode, LoadReport};

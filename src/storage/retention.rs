@@ -256,11 +256,15 @@ impl LogShared {
     /// The largest timestamp of a segment, or the time of its file's last change if it
     /// has none. A sealed segment that was not opened since the load is opened once: only
     /// an index that was held against its segment is believed where data is to go.
-    async fn age_of(&self, segment: &Rc<Segment>) -> Result<i64, RetentionError> {
+    pub(super) async fn age_of(&self, segment: &Rc<Segment>) -> Result<i64, RetentionError> {
         if segment.extent().is_max_timestamp_unknown() {
             let gate = self.gate.enter().await;
             let _io = gate.map_err(|_| closed("it is closed"))?;
-            self.open_file(segment).await?;
+            match self.open_file(segment).await {
+                // What is in its place is judged the next time.
+                Err(_) if segment.is_replaced() => return Ok(i64::MAX),
+                opened => opened?,
+            };
         }
         let largest = segment.extent().max_timestamp;
         if largest >= 0 {
@@ -293,7 +297,7 @@ impl LogShared {
     }
 
     /// Renames a segment's files. The log goes last: what an error leaves is tried again.
-    async fn rename_away(
+    pub(super) async fn rename_away(
         &self,
         segment: &Segment,
         renamed: &mut Vec<String>,
@@ -312,7 +316,7 @@ impl LogShared {
 
     /// Unlinks files after `file.delete.delay.ms`, in the background. A log that is closed
     /// before leaves them to the next load.
-    fn unlink_later(&self, names: Vec<String>) {
+    pub(super) fn unlink_later(&self, names: Vec<String>) {
         if names.is_empty() {
             return;
         }

@@ -155,9 +155,9 @@ fn given_bad_changes_then_each_has_its_code_and_nothing_changes() {
             ),
             (
                 "1",
-                set("log.cleanup.policy", "compact"),
+                set("log.cleaner.min.compaction.lag.ms", "soon"),
                 INVALID_REQUEST,
-                "compaction is not built",
+                "whole number",
             ),
             (
                 "1",

@@ -367,16 +367,19 @@ fn given_bad_alterations_then_each_is_answered_with_its_code_and_nothing_changes
             (
                 TOPIC,
                 "t",
-                vec![("cleanup.policy", SET, Some("compact"))],
+                vec![("cleanup.policy", SET, Some("compacted"))],
                 INVALID_CONFIG,
-                "compaction",
+                "a list of compact, delete",
             ),
             (
                 TOPIC,
                 "t",
-                vec![("cleanup.policy", APPEND, Some("compact"))],
+                vec![
+                    ("min.compaction.lag.ms", SET, Some("6")),
+                    ("max.compaction.lag.ms", SET, Some("5")),
+                ],
                 INVALID_CONFIG,
-                "compaction",
+                "must not be more than max.compaction.lag.ms",
             ),
             (
                 TOPIC,
@@ -726,7 +729,11 @@ fn given_a_new_topic_then_its_answer_holds_the_settings_that_it_runs_with() {
         }
         for (name, value, says) in [
             ("retention.ms", "-2", "at least -1"),
-            ("cleanup.policy", "compact,delete", "compaction"),
+            (
+                "cleanup.policy",
+                "compact,keep",
+                "a list of compact, delete",
+            ),
             ("nope", "1", "no setting"),
         ] {
             let refused = create_topic(&c, "bad", 1, &[(name, value)]).await;

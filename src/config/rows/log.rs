@@ -2,7 +2,7 @@
 
 use super::{
     broker, int, optional_int, CLEANUP_POLICY, COMPRESSION, FLUSH_ON_ACK, GZIP_LEVEL, I32_MAX,
-    INDEX_BYTES, LZ4_LEVEL, NEVER, NO_COMPACTION, SEGMENT_BYTES, TIMESTAMP_TYPE, ZSTD_LEVEL,
+    INDEX_BYTES, LZ4_LEVEL, NEVER, SEGMENT_BYTES, TIMESTAMP_TYPE, ZSTD_LEVEL,
 };
 use crate::config::table::Setting;
 
@@ -117,9 +117,8 @@ pub(super) const ROWS: &[Setting] = &[
         "log.cleanup.policy",
         CLEANUP_POLICY,
         "delete",
-        "`delete`: segments past retention are deleted; empty: none is.",
+        "`delete`: segments past retention are deleted; `compact`: the last record of each key is kept; both, or, empty, neither.",
     )
-    .without("compact", NO_COMPACTION)
     .dynamic(),
     broker(
         "log.retention.ms",

@@ -4,6 +4,7 @@
 //! always here, because tools read and write them all: one that cannot work yet is held at one value
 //! ([`Limit::Only`]), or its row says why any value is harmless. The order is the order of the documentation.
 
+mod compaction;
 mod groups;
 mod log;
 mod place;
@@ -76,12 +77,6 @@ impl Setting {
         let limit = Some(Limit::Only { value, because });
         Setting { limit, ..self }
     }
-
-    /// The row with every list refused that holds `word`.
-    const fn without(self, word: &'static str, because: &'static str) -> Setting {
-        let limit = Some(Limit::Without { word, because });
-        Setting { limit, ..self }
-    }
 }
 
 const fn int(min: i64, max: i64) -> Kind {
@@ -106,16 +101,16 @@ const GZIP_LEVEL: Kind = Kind::IntOr {
 const LZ4_LEVEL: Kind = int(1, 17);
 const ZSTD_LEVEL: Kind = int(-131_072, 22);
 const CLEANUP_POLICY: Kind = Kind::Words(&["compact", "delete"]);
-const NO_COMPACTION: &str = "compaction is not built";
 const NO_TIERS: &str = "there is no tiered storage";
 const NEVER: &str = "9223372036854775807";
 const SEGMENT_BYTES: Kind = int(16 * 1024, I32_MAX);
 const INDEX_BYTES: Kind = int(4 * 1024, I32_MAX);
 
 /// The families, in the order of the documentation.
-const FAMILIES: [&[Setting]; 5] = [
+const FAMILIES: [&[Setting]; 6] = [
     place::ROWS,
     log::ROWS,
+    compaction::ROWS,
     groups::ROWS,
     serving::ROWS,
     topic::ROWS,

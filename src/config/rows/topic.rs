@@ -2,8 +2,7 @@
 
 use super::{
     int, topic, topic_alone, CLEANUP_POLICY, COMPRESSION, FLUSH_ON_ACK, GZIP_LEVEL, I32_MAX,
-    INDEX_BYTES, LZ4_LEVEL, NEVER, NO_COMPACTION, NO_TIERS, SEGMENT_BYTES, TIMESTAMP_TYPE,
-    ZSTD_LEVEL,
+    INDEX_BYTES, LZ4_LEVEL, NO_TIERS, SEGMENT_BYTES, TIMESTAMP_TYPE, ZSTD_LEVEL,
 };
 use crate::config::table::Setting;
 use crate::config::value::Kind;
@@ -73,9 +72,9 @@ pub(super) const ROWS: &[Setting] = &[
         "cleanup.policy",
         CLEANUP_POLICY,
         &["log.cleanup.policy"],
-        "`delete`: segments past retention are deleted, and clients may delete records; empty: neither.",
-    )
-    .without("compact", NO_COMPACTION),
+        "`delete`: segments past retention are deleted, and clients may delete records; `compact`: every record has a \
+         key, and the last one of each key is kept; both, or, empty, neither.",
+    ),
     topic(
         "retention.ms",
         int(-1, i64::MAX),
@@ -136,33 +135,32 @@ pub(super) const ROWS: &[Setting] = &[
         &["log.message.timestamp.type"],
         "Whose clock a record's timestamp is from: the producer's, or the broker's when it takes the batch.",
     ),
-    // Kept and shown, and nothing acts on them: compaction is not built, so that no topic can ask for it. Tools set
-    // them beside `cleanup.policy=delete`, where Kafka ignores them too.
-    topic_alone(
+    topic(
         "delete.retention.ms",
         int(0, i64::MAX),
-        "86400000",
-        "How long a compacted topic keeps deletion markers. No effect: compaction is not built.",
+        &["log.cleaner.delete.retention.ms"],
+        "How long a compacted log keeps a key's deletion marker once what lies before it is compacted.",
     ),
-    topic_alone(
+    topic(
         "min.cleanable.dirty.ratio",
         Kind::Ratio,
-        "0.5",
-        "Part of a compacted log that is to be dirty before it is compacted. No effect: compaction is not built.",
+        &["log.cleaner.min.cleanable.ratio"],
+        "Part of a compacted log that is to be dirty before it is compacted.",
     ),
-    topic_alone(
+    topic(
         "min.compaction.lag.ms",
         int(0, i64::MAX),
-        "0",
-        "Age below which a record is not compacted. No effect: compaction is not built.",
+        &["log.cleaner.min.compaction.lag.ms"],
+        "Age below which a record is not compacted; not above `max.compaction.lag.ms`.",
     ),
-    topic_alone(
+    topic(
         "max.compaction.lag.ms",
         int(1, i64::MAX),
-        NEVER,
-        "Age at which a record is compacted. No effect: compaction is not built.",
+        &["log.cleaner.max.compaction.lag.ms"],
+        "Age of a record at which a log is compacted, however little of it is dirty.",
     ),
-    // The same: what they are about cannot happen while every partition has one replica.
+    // Kept and shown, and nothing acts on them: what they are about cannot happen while every partition has one
+    // replica.
     topic_alone(
         "unclean.leader.election.enable",
         Kind::Bool,

@@ -6,7 +6,7 @@ use crate::config::{find, topic_default, BrokerConfig, DynamicFault, Scope, Topi
 use crate::controller::request::{
     AlterConfigOp, ConfigTarget, ConfigsAlteration, ConfigsChange, ControllerFault,
 };
-use crate::metadata::{validate_topic_name, Change, Image, TopicImage, OFFSETS_TOPIC_NAME};
+use crate::metadata::{validate_topic_name, Change, Image, TopicImage};
 use crate::protocol::ErrorCode;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ type Configs = BTreeMap<String, String>;
 
 /// What the plan has to know of configs.
 pub(in crate::controller) trait ConfigRules {
-    /// Says what is wrong with the overridden configs of the topic of this name, if anything.
-    fn check(&self, topic: &str, overrides: &Configs) -> Result<(), String>;
+    /// Says what is wrong with a topic's overridden configs, if anything.
+    fn check(&self, overrides: &Configs) -> Result<(), String>;
 
     /// Says what is wrong with configs that a broker is to have while it runs: those of
     /// all brokers, and above them its own.
@@ -29,15 +29,11 @@ pub(in crate::controller) trait ConfigRules {
 
 /// The rules of a broker: what it takes on top of its own settings.
 impl ConfigRules for BrokerConfig {
-    fn check(&self, topic: &str, overrides: &Configs) -> Result<(), String> {
+    fn check(&self, overrides: &Configs) -> Result<(), String> {
         let pairs = overrides
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
-        let resolved = match topic {
-            OFFSETS_TOPIC_NAME => TopicConfig::resolve_internal(self, pairs),
-            _ => TopicConfig::resolve(self, pairs),
-        };
-        match resolved {
+        match TopicConfig::resolve(self, pairs) {
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
@@ -86,7 +82,7 @@ impl Plan<'_> {
         let topic = self.topic_to_alter(name)?;
         let configs = self.changed(&topic.configs, Scope::Topic, change)?;
         let invalid = |message| ControllerFault::new(ErrorCode::InvalidConfig, message);
-        let checked = self.rules.check(&topic.name, &configs);
+        let checked = self.rules.check(&configs);
         checked.map_err(invalid)?;
         if configs != topic.configs {
             let id = topic.id;

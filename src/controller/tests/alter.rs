@@ -143,10 +143,10 @@ fn given_lists_when_appended_or_subtracted_then_the_default_is_what_they_start_f
         let expected = format!("Can't {word} to key segment.ms because its type is not LIST");
         assert!(message.contains(&expected), "{message}");
     }
-    let compact = incremental("t", &[(policy, append("compact"))]);
-    let (code, message) = refused(&image, compact);
+    let compacted = incremental("t", &[(policy, append("compacted"))]);
+    let (code, message) = refused(&image, compacted);
     assert_eq!(code, ErrorCode::InvalidConfig);
-    assert!(message.contains("compaction is not built"), "{message}");
+    assert!(message.contains("must be a list of"), "{message}");
 }
 
 #[test]

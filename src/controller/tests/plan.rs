@@ -287,7 +287,6 @@ fn given_the_topic_of_committed_offsets_then_it_may_be_compacted_and_never_grows
         configs: vec![("cleanup.policy".into(), Some("compact".into()))],
         ..new_topic(name)
     };
-    assert_eq!(refusal(&image, compacted("t")).0, ErrorCode::InvalidConfig);
     let (results, after) = create(&image, &[compacted(OFFSETS_TOPIC_NAME)]);
     assert!(results[0].is_ok(), "{results:?}");
     let (limits, rules) = (limits(), BrokerConfig::default());

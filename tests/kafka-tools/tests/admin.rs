@@ -68,14 +68,22 @@ fn kafkas_tools_see_and_change_topics_partitions_and_settings() {
          synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=7000, STATIC_BROKER_CONFIG:log.retention.hours=-1, DEFAULT_CONFIG:log.retention.hours=168}",
     ];
     assert_eq!(shown, expected);
-    let compacted = refused(
+    run(
         CONFIGS,
-        &format!("--alter {topic} --add-config cleanup.policy=compact"),
+        &format!("--alter {topic} --add-config cleanup.policy=[compact,delete]"),
+    );
+    let policy = run(CONFIGS, &format!("--describe {topic}"));
+    assert!(
+        policy.contains("cleanup.policy=compact,delete sensitive=false"),
+        "{policy}"
+    );
+    let tiered = refused(
+        CONFIGS,
+        &format!("--alter {topic} --add-config remote.storage.enable=true"),
     );
     assert!(
-        compacted.contains("InvalidConfigurationException")
-            && compacted.contains("compaction is not built"),
-        "{compacted}"
+        tiered.contains("InvalidConfigurationException") && tiered.contains("no tiered storage"),
+        "{tiered}"
     );
     let all = run(
         CONFIGS,

@@ -1,0 +1,138 @@
+//! What of a log is dirty, and how far a round may go.
+
+use super::{CompactionError, CompactionNeed, CompactionRules};
+use crate::storage::batch::{BatchHeader, HEADER_BYTES};
+use crate::storage::log::LogShared;
+use crate::storage::segment::{Segment, SegmentPhase};
+use crate::storage::{Log, RetentionError};
+use std::rc::Rc;
+
+/// What a round would work on.
+pub(super) struct Range {
+    pub(super) first_dirty: i64,
+    pub(super) end: i64,
+    /// The sealed segments below `end`, from the first one of the log on.
+    pub(super) segments: Vec<Rc<Segment>>,
+}
+
+impl Log {
+    /// What of the log is dirty, by `rules`. Reads a few headers and indexes at most.
+    ///
+    /// # Errors
+    /// The work may be tried again.
+    pub async fn compaction_need(
+        &self,
+        rules: &CompactionRules,
+    ) -> Result<CompactionNeed, CompactionError> {
+        let log = &*self.0;
+        let range = log.compaction_range(rules).await?;
+        let (mut clean_bytes, mut dirty_bytes) = (0, 0);
+        let mut oldest = None;
+        for segment in &range.segments {
+            if segment.next_offset() <= range.first_dirty {
+                clean_bytes += segment.len();
+            } else {
+                dirty_bytes += segment.len();
+                oldest = oldest.or(Some(segment));
+            }
+        }
+        let overdue = match oldest.filter(|_| rules.max_lag_ms < i64::MAX) {
+            Some(segment) => {
+                let first = log.first_timestamp(segment).await?;
+                first >= 0 && rules.now_ms.saturating_sub(first) > rules.max_lag_ms
+            }
+            None => false,
+        };
+        let horizon = log.delete_horizon.get();
+        Ok(CompactionNeed {
+            first_dirty: range.first_dirty,
+            end: range.end,
+            clean_bytes,
+            dirty_bytes,
+            overdue,
+            deletes_due: horizon.is_some_and(|horizon| horizon <= rules.now_ms),
+        })
+    }
+}
+
+impl LogShared {
+    /// The sealed segments that a round may rewrite, and where its dirty part is.
+    pub(super) async fn compaction_range(
+        &self,
+        rules: &CompactionRules,
+    ) -> Result<Range, CompactionError> {
+        let (segments, log_start) = {
+            let state = self.state.borrow();
+            (state.segments.clone(), state.log_start_offset)
+        };
+        let complete = &segments[..segments.len() - 1];
+        let sealed = complete
+            .iter()
+            .take_while(|s| s.phase() == SegmentPhase::Sealed && s.next_offset() <= rules.bound);
+        let mut segments: Vec<Rc<Segment>> = sealed.cloned().collect();
+        let end_of = |segments: &[Rc<Segment>]| {
+            segments
+                .last()
+                .map_or(log_start, |s| s.next_offset().max(log_start))
+        };
+        let mut first_dirty = rules.first_dirty.max(log_start);
+        if first_dirty > self.state.borrow().end_offset {
+            // Of another log of this name, or of one that was cut since.
+            first_dirty = log_start;
+        }
+        if rules.min_lag_ms > 0 {
+            let dirty = segments.partition_point(|s| s.next_offset() <= first_dirty);
+            for at in dirty..segments.len() {
+                let youngest = self.age_of(&segments[at]).await.map_err(of_age)?;
+                if rules.now_ms.saturating_sub(youngest) < rules.min_lag_ms {
+                    segments.truncate(at);
+                    break;
+                }
+            }
+        }
+        let end = end_of(&segments).max(first_dirty);
+        Ok(Range {
+            first_dirty,
+            end,
+            segments,
+        })
+    }
+
+    /// The largest timestamp of a segment's first batch; -1 if there is none.
+    async fn first_timestamp(&self, segment: &Rc<Segment>) -> Result<i64, CompactionError> {
+        if let Some(known) = segment.extent().first_batch_timestamp {
+            return Ok(known);
+        }
+        let _io = self.enter_for_compaction().await?;
+        let file = self.open_file(segment).await?;
+        let head = file.read_at(0, HEADER_BYTES).await?;
+        if head.len() < HEADER_BYTES {
+            return Ok(-1);
+        }
+        Ok(BatchHeader::parse(&head).map_or(-1, |header| header.max_timestamp))
+    }
+
+    /// Enters the gate, if the log takes changes.
+    pub(super) async fn enter_for_compaction(
+        &self,
+    ) -> Result<crate::storage::log::IoGuard, CompactionError> {
+        let closed = |reason: &str| CompactionError::Closed(reason.to_owned());
+        let io = self
+            .gate
+            .enter()
+            .await
+            .map_err(|_| closed("it is closed"))?;
+        match self.fence() {
+            Some(reason) => Err(closed(&reason)),
+            None => Ok(io),
+        }
+    }
+}
+
+fn of_age(error: RetentionError) -> CompactionError {
+    match error {
+        RetentionError::Read(error) => error.into(),
+        RetentionError::Io(error) => error.into(),
+        other => CompactionError::Closed(other.to_string()),
+    }
+}
