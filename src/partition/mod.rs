@@ -20,6 +20,7 @@
 
 mod appender;
 mod close;
+mod compaction;
 mod epochs;
 mod fence;
 mod fetch;
