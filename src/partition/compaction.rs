@@ -1,43 +1,73 @@
-//! What the partition knows and a round of compaction needs: the bound, the topic's
-//! settings, and what an error says of the partition.
+//! Compaction of one partition: what its rules are, and what a failure means.
 //!
-//! What it is not: it does not decide when (`shard/compaction.rs`), nor what stays
+//! What it is not: it does not decide when (`shard/compaction.rs`) nor how
 //! (`storage/compaction/`).
 
 use super::inner::Inner;
 use super::{Partition, PartitionState};
 use crate::config::Ratio;
-use crate::storage::{CompactionError, CompactionNeed, CompactionRules};
-use std::rc::Rc;
+use crate::storage::{
+    Compacted, CompactionError, CompactionMeans, CompactionNeed, CompactionRules,
+};
 
 impl Partition {
-    /// `min.cleanable.dirty.ratio` of the topic, if its `cleanup.policy` has `compact`.
+    /// The part of the log that is to be dirty before it is compacted
+    /// (`min.cleanable.dirty.ratio`); `None` where `cleanup.policy` lacks `compact`.
     pub fn compacted_from(&self) -> Option<Ratio> {
         let config = self.0.config.borrow();
-        (config.cleanup_compact).then_some(config.min_cleanable_dirty_ratio)
+        config
+            .cleanup_compact
+            .then_some(config.min_cleanable_dirty_ratio)
     }
 
-    /// How much there is to compact now.
+    /// What of the log is to be compacted. `None` where nothing may be: `cleanup.policy` lacks
+    /// `compact`, the partition takes no writes at the moment, or damage was found in it.
     ///
     /// # Errors
-    /// [`CompactionError::Closed`] where the partition takes no writes. A failed device has
-    /// taken the partition offline; any other error leaves the partition as it is.
-    pub async fn compaction_need(&self) -> Result<CompactionNeed, CompactionError> {
+    /// As [`Partition::compact`].
+    pub async fn compaction_need(&self) -> Result<Option<CompactionNeed>, CompactionError> {
         let inner = &self.0;
-        let rules = inner.compaction_rules()?;
-        let need = inner.log().compaction_need(&rules).await;
-        need.inspect_err(|error| inner.on_compaction_error(error))
+        let Some(rules) = inner.compaction_rules() else {
+            return Ok(None);
+        };
+        let log = inner.log();
+        match log.compaction_need(&rules).await {
+            Ok(need) => Ok(Some(need)),
+            Err(error) => inner.sort_compaction_error(&log, error),
+        }
+    }
+
+    /// Compacts the log. `None` as with [`Partition::compaction_need`], and where the partition
+    /// was stopped or rebuilt meanwhile.
+    ///
+    /// # Errors
+    /// A failed device has taken the partition offline. After damage it serves on, and is not
+    /// compacted until a restart. Anything else may be tried again.
+    pub async fn compact(
+        &self,
+        means: &CompactionMeans,
+    ) -> Result<Option<Compacted>, CompactionError> {
+        let inner = &self.0;
+        let Some(rules) = inner.compaction_rules() else {
+            return Ok(None);
+        };
+        let log = inner.log();
+        match log.compact(&rules, means).await {
+            Ok(done) => Ok(Some(done)),
+            Err(error) => inner.sort_compaction_error(&log, error),
+        }
     }
 }
 
 impl Inner {
-    fn compaction_rules(&self) -> Result<CompactionRules, CompactionError> {
-        if self.check_serving().is_err() || self.state.get() != PartitionState::Online {
-            return Err(CompactionError::Closed(self.why_refused()));
-        }
+    fn compaction_rules(&self) -> Option<CompactionRules> {
+        let is_online = self.check_serving().is_ok() && self.state.get() == PartitionState::Online;
         let config = self.config.borrow();
+        if !is_online || !config.cleanup_compact || self.is_uncleanable.get() {
+            return None;
+        }
         let high_watermark = self.replica.borrow().high_watermark();
-        Ok(CompactionRules {
+        Some(CompactionRules {
             bound: high_watermark.min(self.last_stable_offset()),
             first_dirty: self.log().cleaned_to().unwrap_or(0),
             now_ms: self.storage.rt().wall_clock_ms(),
@@ -45,13 +75,5 @@ impl Inner {
             min_lag_ms: config.min_compaction_lag_ms,
             max_lag_ms: config.max_compaction_lag_ms,
         })
-    }
-
-    /// Only a failed device says anything about the partition. Damage that a round met is
-    /// told by the round's owner; who reads there is told by the read.
-    fn on_compaction_error(self: &Rc<Self>, error: &CompactionError) {
-        if let CompactionError::Device(io) = error {
-            self.on_checkpoint_io_error(io);
-        }
     }
 }

@@ -23,7 +23,8 @@ use crate::protocol::ErrorCode;
 use crate::replication::ReplicaEvent;
 use crate::runtime::{IoError, IoErrorKind, Queue};
 use crate::storage::{
-    AppendError, FlushError, LoadError, LoadMode, Log, ReadError, RetireError, TruncateError,
+    AppendError, CompactionError, FlushError, LoadError, LoadMode, Log, ReadError, RetireError,
+    TruncateError,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -100,6 +101,28 @@ impl Inner {
             IoErrorKind::Device => self.device_failed(&error.to_string()),
             _ => tracing::warn!(partition = %self.id, %error, "a checkpoint failed"),
         }
+    }
+
+    /// Sorts the failure of compacting `log`. A failed device is given up; a log that was left
+    /// half-way between old segments and new is loaded again; damage ends the compaction, not the
+    /// partition. What was stopped or rebuilt meanwhile is no failure.
+    pub(super) fn sort_compaction_error<T>(
+        self: &Rc<Self>,
+        log: &Log,
+        error: CompactionError,
+    ) -> Result<Option<T>, CompactionError> {
+        match (&error, log.fence_reason()) {
+            (CompactionError::Device(_), _) => self.device_failed(&error.to_string()),
+            (CompactionError::Closed(reason), None) if self.stopping.get().is_some() => {
+                tracing::debug!(partition = %self.id, reason, "compaction ended");
+                return Ok(None);
+            }
+            (CompactionError::Closed(_), Some(_)) => return Ok(None),
+            (_, Some(_)) => self.fence(&error.to_string()),
+            (CompactionError::Corrupt { .. }, None) => self.is_uncleanable.set(true),
+            (_, None) => {}
+        }
+        Err(error)
     }
 
     /// Goes offline and tells the owner that the device failed.

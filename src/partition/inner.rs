@@ -67,6 +67,8 @@ pub(super) struct Inner {
     /// Fences since the last write that succeeded: how long to wait before the
     /// next rebuild.
     pub(super) fences_in_a_row: Cell<u32>,
+    /// Compaction found damage: it is not tried again.
+    pub(super) is_uncleanable: Cell<bool>,
     pub(super) device_error_handler: RefCell<Option<DeviceErrorHandler>>,
 }
 
@@ -286,7 +288,11 @@ impl Stopping {
 pub(super) fn log_config(config: &TopicConfig) -> LogConfig {
     LogConfig {
         segment_bytes: config.segment_bytes,
-        segment_ms: config.segment_ms,
+        segment_ms: match config.cleanup_compact {
+            // What is in the active segment is not compacted (KIP-354).
+            true => config.segment_ms.min(config.max_compaction_lag_ms),
+            false => config.segment_ms,
+        },
         index_interval_bytes: config.index_interval_bytes,
         index_bytes_max: config.segment_index_bytes,
         checkpoint_bytes: config.checkpoint_bytes,

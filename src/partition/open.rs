@@ -104,6 +104,7 @@ impl Partition {
             bytes_since_checkpoint: Cell::new(0),
             unflushed_since: Cell::new(None),
             fences_in_a_row: Cell::new(0),
+            is_uncleanable: Cell::new(false),
             device_error_handler: RefCell::new(None),
         });
         inner.on(ReplicaEvent::BecameLeader {

@@ -25,7 +25,8 @@ use crate::runtime::{IoError, OpenMode, SharedBuf, BLOCK_BYTES};
 use std::rc::Rc;
 
 impl Log {
-    /// Appends batches, whose offsets follow the end of the log without a gap, in one write (more
+    /// Appends batches, whose offsets follow the end of the log without a gap (but in a log that
+    /// is compacted), in one write (more
     /// where a roll falls between them). LEO rises once all are written; on an error
     /// it does not move, and (see [`AppendError`]) the log is fenced. One caller at a
     /// time; the future is run to its end.
@@ -86,8 +87,10 @@ impl LogShared {
                 batch.bytes.len() >= batch::HEADER_BYTES && batch.last_offset >= batch.base_offset,
                 "callers append whole, validated batches"
             );
-            // A gap is refused as well: a load takes it for the end of the log.
-            if batch.base_offset != expected {
+            // A gap is refused as well: a load takes it for the end of the log. Only in a log
+            // that is compacted may what a leader compacted away be missing.
+            let is_gap = batch.base_offset > expected;
+            if batch.base_offset < expected || (is_gap && !self.may_have_gaps.get()) {
                 return Err(AppendError::OutOfOrder {
                     expected,
                     got: batch.base_offset,

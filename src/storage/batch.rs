@@ -16,9 +16,19 @@ pub(super) struct BatchHeader {
     pub(super) len: u32,
     pub(super) leader_epoch: i32,
     pub(super) max_timestamp: i64,
+    /// 0 where compaction left the batch for its producer or its offsets only.
+    pub(super) record_count: i32,
 }
 
 impl BatchHeader {
+    /// The largest timestamp of its records, milliseconds; -1 if it has none.
+    pub(super) fn records_max_timestamp(&self) -> i64 {
+        match self.record_count {
+            0 => -1,
+            _ => self.max_timestamp,
+        }
+    }
+
     /// Reads the header at the start of `bytes`. The error is a sentence.
     pub(super) fn parse(bytes: &[u8]) -> Result<BatchHeader, String> {
         let fields = ProtocolHeader::parse(bytes).map_err(|e| e.to_string())?;
@@ -42,6 +52,7 @@ impl BatchHeader {
             len: header.size_bytes() as u32,
             leader_epoch: header.leader_epoch,
             max_timestamp: header.max_timestamp,
+            record_count: header.record_count,
         })
     }
 }

@@ -188,6 +188,20 @@ impl Cache {
         }
     }
 
+    /// Forgets the entries that hold an offset from `from` up to, not including, `to`.
+    pub(super) fn remove_range(&self, log: u64, from: i64, to: i64) {
+        let mut state = self.0.borrow_mut();
+        let touched: Vec<Key> = state
+            .entries
+            .range((log, i64::MIN)..(log, to))
+            .filter(|(_, entry)| entry.run.last_offset() >= from)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in touched {
+            state.remove(key);
+        }
+    }
+
     /// Forgets all of a log.
     pub(super) fn remove_log(&self, log: u64) {
         self.clip(log, i64::MIN);

@@ -220,7 +220,7 @@ impl LogShared {
     /// which a truncation finds the producers again. The removal is not made durable: an
     /// older snapshot that comes back is as true as it was, because a truncation below it
     /// finds a newer one to remove and makes that removal, and with it this one, durable.
-    async fn remove_old_snapshots(&self) -> Result<(), IoError> {
+    pub(super) async fn remove_old_snapshots(&self) -> Result<(), IoError> {
         let entries = self.dir.list().await?;
         let mut names: Vec<String> = entries
             .into_iter()

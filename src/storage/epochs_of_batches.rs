@@ -18,12 +18,13 @@ use crate::runtime::{Dir, OpenMode, Rt};
 
 /// Reads the epochs from the batches of all segments, up to the first that is no valid
 /// batch in order. [`LoadError::Damaged`] if that is below `proven`. Also returns how
-/// many bytes were read and checked.
+/// many bytes were read and checked. `gaps`: the log may be compacted.
 pub(super) async fn epochs_of_batches(
     rt: &Rt,
     dir: &Dir,
     files: &LogFiles,
     index_interval_bytes: u32,
+    gaps: bool,
     proven: i64,
 ) -> Result<(LeaderEpochs, u64), LoadError> {
     let mut epochs = LeaderEpochs::new();
@@ -32,7 +33,8 @@ pub(super) async fn epochs_of_batches(
     for (base, segment) in &files.segments {
         let name = file_name(*base, LOG);
         let file = dir.open(&name, OpenMode::Read).await?;
-        let (start, size) = (ScanStart::segment_start(*base), segment.log_bytes);
+        let start = ScanStart::segment_start(*base).with_gaps(gaps);
+        let size = segment.log_bytes;
         let scan = scan_segment(rt, &file, *base, size, start, index_interval_bytes, latest);
         let scan = scan.await?;
         scanned_bytes += scan.scanned_bytes;
@@ -40,7 +42,10 @@ pub(super) async fn epochs_of_batches(
             epochs.assign(*epoch, *offset);
             latest = *epoch;
         }
-        if files.base_after(*base) == Some(scan.next_offset) {
+        let follows = |next: i64| {
+            next == scan.next_offset || (gaps && scan.bad.is_none() && next > scan.next_offset)
+        };
+        if files.base_after(*base).is_some_and(follows) {
             continue;
         }
         if scan.next_offset < proven {

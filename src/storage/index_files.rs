@@ -20,7 +20,7 @@ pub(super) struct IndexedSegment {
 
 /// Opens the indexes of a segment whose bytes are all durable: a sealed one, or the
 /// last one after a clean stop. `size` is the file's. The caller looks at
-/// `scan.bad`: damage to the segment itself.
+/// `scan.bad`: damage to the segment itself. `gaps`: the log may be compacted.
 pub(super) async fn open_indexes(
     rt: &Rt,
     dir: &Dir,
@@ -28,11 +28,13 @@ pub(super) async fn open_indexes(
     base: i64,
     size: u64,
     index_interval_bytes: u32,
+    gaps: bool,
 ) -> Result<IndexedSegment, IoError> {
     let (start, mut refusal) = match read_indexes(dir, base, size).await? {
         Ok((index, time_index)) => (ScanStart::below(index, time_index, i64::MAX), None),
         Err(reason) => (ScanStart::segment_start(base), Some(reason)),
     };
+    let start = start.with_gaps(gaps);
     let scan = scan_segment(rt, file, base, size, start, index_interval_bytes, -1).await?;
     if scan.prefix_refused {
         refusal = Some("an entry points at no such batch".to_owned());

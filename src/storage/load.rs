@@ -130,6 +130,12 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
+    /// Whether offsets may be missing between the batches: only where the log is, or once was,
+    /// compacted.
+    fn may_have_gaps(&self) -> bool {
+        self.config.compacted || self.mode.cleaned_to.is_some()
+    }
+
     /// The segments that had to be looked at, the last one last.
     async fn segments(&mut self) -> Result<Vec<ScannedSegment>, LoadError> {
         match (self.files.segments.is_empty(), self.mode.clean) {
@@ -146,7 +152,9 @@ impl Load<'_> {
                 let (last_base, _) = self.files.segments.last_key_value().expect("a segment");
                 self.find_lost_epochs(*last_base).await?;
                 let last = self.last_after_clean_stop().await?;
-                check_ends(self.storage.rt(), self.dir, &self.files, last.base_offset).await?;
+                let gaps = self.may_have_gaps();
+                let rt = self.storage.rt();
+                check_ends(rt, self.dir, &self.files, gaps, last.base_offset).await?;
                 Ok(vec![last])
             }
             (false, false) => {
@@ -155,7 +163,9 @@ impl Load<'_> {
                 let found = RecoveryStart::find(self.dir, &self.files, point, now_ms);
                 let (start, producers) = found.await?;
                 // Before anything is changed: a damaged log is left as it is.
-                check_ends(self.storage.rt(), self.dir, &self.files, start.segment).await?;
+                let gaps = self.may_have_gaps();
+                let rt = self.storage.rt();
+                check_ends(rt, self.dir, &self.files, gaps, start.segment).await?;
                 // Recovery reads the epochs of what it scans; unless that is all, the rest
                 // of them is in the file.
                 if start.proven > *self.files.segments.keys().next().expect("a segment") {
@@ -168,6 +178,8 @@ impl Load<'_> {
                     files: std::mem::take(&mut self.files),
                     report: self.report,
                     producers,
+                    gaps: self.may_have_gaps(),
+                    cleaned_to: self.mode.cleaned_to,
                 };
                 let scanned = recovery.run(start, &mut self.epochs).await?;
                 self.files = recovery.files;
@@ -185,7 +197,15 @@ impl Load<'_> {
         }
         let rt = self.storage.rt();
         let interval = self.config.index_interval_bytes;
-        let found = epochs_of_batches(rt, self.dir, &self.files, interval, proven).await?;
+        let found = epochs_of_batches(
+            rt,
+            self.dir,
+            &self.files,
+            interval,
+            self.may_have_gaps(),
+            proven,
+        )
+        .await?;
         tracing::warn!(
             "{} was lost; {} epochs were read from the batches",
             self.dir.path().join(LEADER_EPOCH_FILE).display(),
@@ -205,7 +225,16 @@ impl Load<'_> {
         let size = file.size().await?;
         let rt = self.storage.rt();
         let interval = self.config.index_interval_bytes;
-        let indexed = open_indexes(rt, self.dir, &file, base, size, interval).await?;
+        let indexed = open_indexes(
+            rt,
+            self.dir,
+            &file,
+            base,
+            size,
+            interval,
+            self.may_have_gaps(),
+        )
+        .await?;
         let scan = indexed.scan;
         self.report.scanned_bytes += scan.scanned_bytes;
         self.report.indexes_rebuilt = usize::from(indexed.rebuilt);

@@ -58,7 +58,8 @@ impl Log {
     /// Reads whole batches from the one that holds `from` on, none whose last offset is
     /// at or above `bound`, at most `bytes_max` bytes; the first one whatever its size
     /// if `whole_first_batch`. May return fewer than there are, but none only if the
-    /// limits admit none. Empty at or past the bound; [`ReadError::OutOfRange`] below
+    /// limits admit none (or, in a log that was compacted, nothing is left up to LEO). The first
+    /// batch may begin above `from` there. Empty at or past the bound; [`ReadError::OutOfRange`] below
     /// the log start or above LEO.
     pub async fn read(
         &self,
@@ -143,10 +144,14 @@ impl Log {
         // A truncation may have come first.
         log.check_range(at, limit.bound)?;
         let sequential = log.read_ahead.is_sequential(at);
-        let run = log.read_chunk(at, limit.bytes_max).await?;
+        let Some((run, in_place)) = log.read_chunk(at, limit.bytes_max).await? else {
+            return Ok(());
+        };
         let run_end = run.last_offset() + 1;
-        log.read_ahead.note_end(&run);
-        if !run.take_into(at, limit, out) {
+        if in_place {
+            log.read_ahead.note_end(&run);
+        }
+        if !run.take_into(at, limit, out) && in_place {
             log.storage.0.cache.insert_cold(log.id, run, false);
         }
         if sequential {
@@ -182,7 +187,7 @@ impl Log {
         let in_cache = log.storage.0.cache.position_of(log.id, at).is_some();
         if log.check_range(at, i64::MAX).is_ok() && at < self.end_offset() && !in_cache {
             log.read_ahead.started(at);
-            if let Ok(run) = log.read_chunk(at, CHUNK_BYTES_MAX).await {
+            if let Ok(Some((run, true))) = log.read_chunk(at, CHUNK_BYTES_MAX).await {
                 log.read_ahead.note_end(&run);
                 log.storage.0.cache.insert_cold(log.id, run, true);
             }
@@ -219,25 +224,50 @@ impl LogShared {
         segments[at].clone()
     }
 
-    /// Reads from disk: whole batches from the one that holds `at` on, at least one,
-    /// about `bytes_wanted` (between [`CHUNK_BYTES_MIN`] and [`CHUNK_BYTES_MAX`], more
-    /// if one batch needs it).
-    async fn read_chunk(&self, at: i64, bytes_wanted: usize) -> Result<BatchRun, ReadError> {
-        let segment = self.segment_for(at);
-        let file = self.open_file(&segment).await?;
-        let (position, offset_min, indexed) = self.locate(&segment, at);
+    /// Reads from disk: whole batches from the one that holds `at` on (or the first above it,
+    /// where compaction left a gap), at least one, about `bytes_wanted` (between
+    /// [`CHUNK_BYTES_MIN`] and [`CHUNK_BYTES_MAX`], more if one batch needs it). `None` if there
+    /// is none up to LEO. The second value says whether the segment is still in its place:
+    /// otherwise positions in it mean nothing.
+    async fn read_chunk(
+        &self,
+        mut at: i64,
+        bytes_wanted: usize,
+    ) -> Result<Option<(BatchRun, bool)>, ReadError> {
+        while at < self.state.borrow().end_offset {
+            let segment = self.segment_for(at);
+            match self.read_chunk_of(&segment, at, bytes_wanted).await {
+                // Compaction put another in its place before it was opened.
+                Err(ReadError::OutOfRange { .. }) if segment.is_replaced() => {}
+                Err(error) => return Err(error),
+                Ok(Some(run)) => return Ok(Some((run, !segment.is_replaced()))),
+                Ok(None) => at = segment.next_offset().max(at + 1),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same of one segment; `None` if a gap reaches to its end.
+    async fn read_chunk_of(
+        &self,
+        segment: &Rc<Segment>,
+        at: i64,
+        bytes_wanted: usize,
+    ) -> Result<Option<BatchRun>, ReadError> {
+        let file = self.open_file(segment).await?;
+        let (position, offset_min, indexed) = self.locate(segment, at);
         let wanted = bytes_wanted.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let found = self
-            .run_from(&segment, &file, position, offset_min, at, wanted)
+            .run_from(segment, &file, position, offset_min, at, wanted)
             .await;
         match found {
             // The index may be what is wrong: it can not prove where it points.
             Err(ReadError::Corrupt { .. })
                 if indexed && segment.phase() == SegmentPhase::Sealed =>
             {
-                self.rebuild_indexes(&segment, &file).await?;
-                let (position, offset_min, _) = self.locate(&segment, at);
-                self.run_from(&segment, &file, position, offset_min, at, wanted)
+                self.rebuild_indexes(segment, &file).await?;
+                let (position, offset_min, _) = self.locate(segment, at);
+                self.run_from(segment, &file, position, offset_min, at, wanted)
                     .await
             }
             other => other,
@@ -251,6 +281,7 @@ impl LogShared {
             .read_ahead
             .position_at(at)
             .or_else(|| self.storage.0.cache.position_before(self.id, at));
+        let known = known.filter(|_| !segment.is_replaced());
         if let Some((base, position)) = known {
             if base == segment.base_offset && position < segment.len() {
                 return (position, at, false);
@@ -264,7 +295,8 @@ impl LogShared {
     }
 
     /// Walks from `position` to the batch that holds `at`, reading as it goes, and
-    /// returns it with the whole batches after it in the same buffer.
+    /// returns it with the whole batches after it in the same buffer. `None` if a compacted log
+    /// has none left in this segment.
     async fn run_from(
         &self,
         segment: &Segment,
@@ -273,11 +305,14 @@ impl LogShared {
         mut offset_min: i64,
         at: i64,
         mut wanted: usize,
-    ) -> Result<BatchRun, ReadError> {
+    ) -> Result<Option<BatchRun>, ReadError> {
         let extent = segment.extent();
         loop {
             self.storage.rt().yield_if_needed().await;
             let rest = extent.len.saturating_sub(position);
+            if rest == 0 && self.may_have_gaps.get() {
+                return Ok(None);
+            }
             if rest < HEADER_BYTES as u64 {
                 let detail = format!("no batch with offset {at}, which must be below it");
                 return Err(corrupt(file, position, detail));
@@ -311,12 +346,12 @@ impl LogShared {
             let counters = &self.storage.0.counters;
             counters.fetch_cold_bytes.add(buf.len() as u64);
             if !batches.is_empty() {
-                return Ok(BatchRun {
+                return Ok(Some(BatchRun {
                     segment_base: segment.base_offset,
                     position,
                     buf,
                     batches,
-                });
+                }));
             }
             // Go on at the batch that is needed, or at the next one to skip.
             position += start as u64;

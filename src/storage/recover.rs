@@ -76,6 +76,10 @@ pub(super) struct Recovery<'a> {
     pub(super) report: LoadReport,
     /// The producers, as far as the log was scanned.
     pub(super) producers: ProducerReplay,
+    /// The log is, or once was, compacted: offsets may be missing.
+    pub(super) gaps: bool,
+    /// The first offset that was not compacted, if the log ever was.
+    pub(super) cleaned_to: Option<i64>,
 }
 
 /// How a segment's scan ended, and what that means.
@@ -184,7 +188,9 @@ impl Recovery<'_> {
             ScanStart::segment_start(base)
         };
         let interval = self.index_interval_bytes;
-        let from = from.with_producers(std::mem::take(&mut self.producers));
+        let from = from
+            .with_gaps(self.gaps)
+            .with_producers(std::mem::take(&mut self.producers));
         let mut scan = scan_segment(self.rt, &file, base, size, from, interval, epoch_min).await?;
         self.producers = scan.producers.take().expect("the scan keeps the producers");
         if scan.prefix_refused {
@@ -215,6 +221,9 @@ impl Recovery<'_> {
         proven: i64,
     ) -> Result<Verdict, LoadError> {
         let scan = &segment.scan;
+        if next_base.is_some_and(|next| self.may_be_compacted(scan, next, proven)) {
+            return Ok(Verdict::GoOn);
+        }
         if scan.next_offset < proven {
             let detail = match &scan.bad {
                 Some(bad) => bad.detail.clone(),
@@ -231,6 +240,17 @@ impl Recovery<'_> {
             (Some(next), Some(_)) if next == scan.next_offset => Verdict::Unsealed,
             _ => Verdict::EndOfLog,
         })
+    }
+
+    /// Whether compaction may have removed what lies between the end of a segment and the
+    /// next one. It goes over sealed segments only: those below what is proven, and whole. One
+    /// that is empty above that is new, and has lost what was written to it.
+    fn may_be_compacted(&self, scan: &SegmentScan, next: i64, proven: i64) -> bool {
+        let known = proven.max(self.cleaned_to.unwrap_or(proven));
+        self.gaps
+            && scan.bad.is_none()
+            && next > scan.next_offset
+            && (next <= known || scan.len > 0)
     }
 
     /// Cuts a complete segment to its length; `make_durable` syncs it.

@@ -260,7 +260,11 @@ impl LogShared {
         if segment.extent().is_max_timestamp_unknown() {
             let gate = self.gate.enter().await;
             let _io = gate.map_err(|_| closed("it is closed"))?;
-            self.open_file(segment).await?;
+            match self.open_file(segment).await {
+                // What is in its place is judged the next time.
+                Err(_) if segment.is_replaced() => return Ok(i64::MAX),
+                opened => opened?,
+            };
         }
         let largest = segment.extent().max_timestamp;
         if largest >= 0 {

@@ -153,6 +153,8 @@ pub(super) struct ScanStart {
     index: OffsetIndex,
     time_index: TimeIndex,
     producers: Option<ProducerReplay>,
+    /// Batches need not adjoin.
+    gaps: bool,
 }
 
 /// How a segment was scanned, and what it holds.
@@ -204,7 +206,14 @@ impl ScanStart {
             index: OffsetIndex::new(base_offset),
             time_index: TimeIndex::new(base_offset),
             producers: None,
+            gaps: false,
         }
+    }
+
+    /// The same of a log that was compacted, if `gaps`: a batch may begin above the end of
+    /// the one before it.
+    pub(super) fn with_gaps(self, gaps: bool) -> ScanStart {
+        ScanStart { gaps, ..self }
     }
 
     /// The same, following the producers of the batches too.
@@ -231,6 +240,7 @@ impl ScanStart {
             index,
             time_index,
             producers: None,
+            gaps: false,
         }
     }
 }
@@ -247,7 +257,7 @@ pub(super) async fn scan_segment(
     index_interval_bytes: u32,
     epoch_min: i32,
 ) -> Result<SegmentScan, IoError> {
-    let mut whole = ScanStart::segment_start(base_offset);
+    let mut whole = ScanStart::segment_start(base_offset).with_gaps(start.gaps);
     let Some((entry_offset, position)) = start.index.last() else {
         whole.producers = start.producers;
         return Builder::new(whole, index_interval_bytes, epoch_min)
@@ -263,7 +273,7 @@ pub(super) async fn scan_segment(
             .map_or(-1, |(timestamp, _)| timestamp);
         if first.crc_valid
             && first.header.last_offset == entry_offset
-            && first.header.max_timestamp <= time_known
+            && first.header.records_max_timestamp() <= time_known
         {
             let first_timestamp = first_batch_timestamp(file).await?;
             let mut builder = Builder::new(start, index_interval_bytes, epoch_min);
@@ -286,7 +296,8 @@ async fn first_batch_timestamp(file: &File) -> Result<Option<i64>, IoError> {
     if head.len() < HEADER_BYTES {
         return Ok(None);
     }
-    Ok(BatchHeader::parse(&head).ok().map(|h| h.max_timestamp))
+    let header = BatchHeader::parse(&head).ok();
+    Ok(header.map(|h| h.records_max_timestamp()))
 }
 
 /// Follows the batches of a segment, and keeps its indexes.
@@ -295,6 +306,7 @@ struct Builder {
     index_interval_bytes: u64,
     bytes_since_index: u64,
     epoch: i32,
+    gaps: bool,
 }
 
 impl Builder {
@@ -303,6 +315,7 @@ impl Builder {
             index,
             time_index,
             producers,
+            gaps,
         } = start;
         Builder {
             scan: SegmentScan {
@@ -321,6 +334,7 @@ impl Builder {
             index_interval_bytes: u64::from(index_interval_bytes),
             bytes_since_index: 0,
             epoch: epoch_min,
+            gaps,
         }
     }
 
@@ -366,7 +380,9 @@ impl Builder {
         let last_relative = header.last_offset - self.scan.index.base_offset();
         if !batch.crc_valid {
             Some("the batch's CRC does not match its content".into())
-        } else if header.base_offset != self.scan.next_offset {
+        } else if header.base_offset < self.scan.next_offset
+            || (header.base_offset > self.scan.next_offset && !self.gaps)
+        {
             Some(format!(
                 "a batch starts at offset {}, expected {}",
                 header.base_offset, self.scan.next_offset
@@ -393,11 +409,11 @@ impl Builder {
             self.epoch = header.leader_epoch;
             scan.epochs.push((header.leader_epoch, header.base_offset));
         }
-        if header.max_timestamp > scan.max_timestamp.0 {
-            scan.max_timestamp = (header.max_timestamp, header.last_offset);
+        let max_timestamp = header.records_max_timestamp();
+        if max_timestamp > scan.max_timestamp.0 {
+            scan.max_timestamp = (max_timestamp, header.last_offset);
         }
-        scan.first_batch_timestamp
-            .get_or_insert(header.max_timestamp);
+        scan.first_batch_timestamp.get_or_insert(max_timestamp);
         if self.bytes_since_index > self.index_interval_bytes {
             scan.index.append(header.last_offset, batch.position as u32);
             scan.time_index

@@ -25,6 +25,10 @@ pub(super) struct Segment {
     pub(super) clock: RollClock,
     state: RefCell<SegmentState>,
     used: Cell<u64>,
+    /// Compaction put another in its place: its files are not those of its names any more.
+    replaced: Cell<bool>,
+    /// Its files do not have their names yet: it stays open.
+    pinned: Cell<bool>,
 }
 
 /// What decides beside its batches when a segment has reached `segment.ms`.
@@ -112,6 +116,8 @@ impl Segment {
                 producers: None,
             }),
             used: Cell::new(0),
+            replaced: Cell::new(false),
+            pinned: Cell::new(false),
         }
     }
 
@@ -168,7 +174,29 @@ impl Segment {
                 producers: None,
             }),
             used: Cell::new(0),
+            replaced: Cell::new(false),
+            pinned: Cell::new(false),
         }
+    }
+
+    /// Whether another one is in its place.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.replaced.get()
+    }
+
+    /// Another one takes its place. Whoever holds it reads on.
+    pub(super) fn set_replaced(&self) {
+        self.replaced.set(true);
+    }
+
+    /// Keeps it open, or not any more.
+    pub(super) fn set_pinned(&self, pinned: bool) {
+        self.pinned.set(pinned);
+    }
+
+    /// Whether it can be closed, to be opened by its names again.
+    pub(super) fn may_close(&self) -> bool {
+        self.phase() == SegmentPhase::Sealed && !self.pinned.get() && !self.replaced.get()
     }
 
     /// Bytes of whole batches.

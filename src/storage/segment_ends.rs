@@ -1,6 +1,7 @@
 //! Noticing at a load that a segment of the log is missing.
 //!
-//! A complete segment ends where the next one begins. For segments that a load scans,
+//! A complete segment ends where the next one begins (at or below it, where the log may have
+//! been compacted). For segments that a load scans,
 //! the scan says so; for the others (sealed long ago) only their end is read: the last
 //! entry of the index, and the batches from there on. That is two small files and a few
 //! KiB for each segment, some thousandths of what the segment holds, so every load can
@@ -21,22 +22,24 @@ pub(super) async fn check_ends(
     rt: &Rt,
     dir: &Dir,
     files: &LogFiles,
+    gaps: bool,
     below: i64,
 ) -> Result<(), LoadError> {
     let bases = files.segments.keys().skip(1);
     for ((base, segment), next) in files.segments.range(..below).zip(bases) {
         let len = segment.log_bytes;
-        let end = quick_end(rt, dir, *base, len).await?;
-        if let Some(detail) = end.and_then(|end| misfit(end, *next)) {
+        let end = quick_end(rt, dir, *base, len, gaps).await?;
+        if let Some(detail) = end.and_then(|end| misfit(end, *next, gaps)) {
             return Err(damaged(dir, &file_name(*base, LOG), len, &detail));
         }
     }
     Ok(())
 }
 
-/// What is wrong with a segment that ends at `end` before one that begins at `next`.
-pub(super) fn misfit(end: i64, next: i64) -> Option<String> {
-    if end < next {
+/// What is wrong with a segment that ends at `end` before one that begins at `next`, of a log
+/// that may have gaps or not.
+pub(super) fn misfit(end: i64, next: i64, gaps: bool) -> Option<String> {
+    if end < next && !gaps {
         return Some(format!(
             "the segment ends at offset {end} and the next one begins at {next}: offsets {end} to {} are missing, with the segment file {}",
             next - 1,
@@ -50,7 +53,13 @@ pub(super) fn misfit(end: i64, next: i64) -> Option<String> {
 
 /// The offset after the last batch of a sealed segment of `len` bytes, if its index
 /// leads there.
-async fn quick_end(rt: &Rt, dir: &Dir, base: i64, len: u64) -> Result<Option<i64>, IoError> {
+async fn quick_end(
+    rt: &Rt,
+    dir: &Dir,
+    base: i64,
+    len: u64,
+    gaps: bool,
+) -> Result<Option<i64>, IoError> {
     let entry = match last_entry(dir, base).await? {
         Some(entry) => entry,
         None => return Ok(None),
@@ -72,9 +81,13 @@ async fn quick_end(rt: &Rt, dir: &Dir, base: i64, len: u64) -> Result<Option<i64
             (ScanStep::Batch(batch), end_before, entry) if batch.crc_valid => {
                 let header = batch.header;
                 let follows = match (end_before, entry) {
-                    (Some(end), _) => header.base_offset == end,
+                    (Some(end), _) => {
+                        header.base_offset == end || (gaps && header.base_offset > end)
+                    }
                     (None, Some((last_offset, _))) => header.last_offset == last_offset,
-                    (None, None) => header.base_offset == base,
+                    (None, None) => {
+                        header.base_offset == base || (gaps && header.base_offset > base)
+                    }
                 };
                 if !follows {
                     return Ok(None);

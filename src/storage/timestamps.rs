@@ -88,7 +88,7 @@ impl LogShared {
                 if header.base_offset >= bound {
                     return Ok(None);
                 }
-                if header.max_timestamp < timestamp || header.last_offset < log_start {
+                if header.records_max_timestamp() < timestamp || header.last_offset < log_start {
                     continue;
                 }
                 let found =
@@ -193,7 +193,7 @@ impl LogShared {
                 break;
             }
             let least = best.as_ref().map_or(above, |found| found.timestamp);
-            if header.max_timestamp <= least || header.last_offset < log_start {
+            if header.records_max_timestamp() <= least || header.last_offset < log_start {
                 continue;
             }
             // The record with the batch's largest timestamp may lie below the log start.
@@ -279,7 +279,9 @@ async fn visit_records(
     let view = BatchView::parse(bytes).map_err(corrupt)?;
     let first = header.base_offset.max(offset_min);
     let attributes = view.header().attributes;
-    if attributes.timestamp_type() == TimestampType::LogAppendTime {
+    // Of a batch that was compacted the first offset may be gone.
+    let is_whole = view.header().validate_count().is_ok();
+    if is_whole && attributes.timestamp_type() == TimestampType::LogAppendTime {
         look(header.max_timestamp, first);
         return Ok(());
     }

@@ -81,7 +81,7 @@ impl LogShared {
         let (index, time_index) = segment
             .with_indexes(|index, time_index| (index.clone(), time_index.clone()))
             .expect("batch_start opened the segment");
-        let start = ScanStart::below(index, time_index, end);
+        let start = ScanStart::below(index, time_index, end).with_gaps(self.may_have_gaps.get());
         let interval = self.config.get().index_interval_bytes;
         let rt = self.storage.rt();
         let scan = scan_segment(rt, &file, base, len, start, interval, -1).await?;
@@ -139,6 +139,10 @@ impl LogShared {
         state.end_offset = end;
         state.flushed_offset = end;
         state.recovery_point = state.recovery_point.min(end);
+        // What comes in its place was never compacted.
+        let cleaned_to = self.cleaned_to.get();
+        self.cleaned_to
+            .set(cleaned_to.map(|offset| offset.min(end)));
     }
 
     /// The start of the batch that holds `offset` (or of the first one above it): the
@@ -156,7 +160,10 @@ impl LogShared {
         let mut walk = SegmentWalk::new(self, segment, file, position, base, WALK_READ_BYTES);
         while let Some((header, position)) = walk.next().await? {
             if header.last_offset >= offset {
-                return Ok((offset.min(header.base_offset), position));
+                // Between two batches of a compacted log: it ends with the first of them.
+                let in_gap = header.base_offset > offset;
+                let end_offset = if in_gap { end.0 } else { header.base_offset };
+                return Ok((end_offset, position));
             }
             end = (header.last_offset + 1, position + u64::from(header.len));
         }

@@ -11,7 +11,7 @@ use super::batch::{BatchHeader, HEADER_BYTES};
 use super::index_files::open_indexes;
 use super::log::LogShared;
 use super::scan::{scan_segment, ScanStart, SegmentScan, READ_BYTES};
-use super::segment::{Segment, SegmentPhase};
+use super::segment::Segment;
 use super::segment_ends::misfit;
 use super::ReadError;
 use crate::runtime::local::Permit;
@@ -185,11 +185,26 @@ impl LogShared {
 
     /// The file of a segment, opened with its indexes if it was not. An index that is
     /// absent or does not fit its segment is rebuilt. [`ReadError::OutOfRange`] for one that
-    /// was removed from the head of the log meanwhile.
+    /// was removed from the head of the log, or replaced by compaction, meanwhile.
     pub(super) async fn open_file(&self, segment: &Rc<Segment>) -> Result<File, ReadError> {
         if let Some(file) = segment.file() {
             self.note_use(segment);
             return Ok(file);
+        }
+        let opened = self.open_closed(segment).await;
+        match segment.is_replaced() {
+            // Whatever was opened may be that of the segment in its place.
+            true => {
+                segment.close();
+                Err(self.out_of_range(segment))
+            }
+            false => opened,
+        }
+    }
+
+    async fn open_closed(&self, segment: &Rc<Segment>) -> Result<File, ReadError> {
+        if segment.is_replaced() {
+            return Err(self.out_of_range(segment));
         }
         let name = segment.file_name("log");
         let file = match self.dir.open(&name, OpenMode::Read).await {
@@ -202,7 +217,8 @@ impl LogShared {
         let rt = self.storage.rt();
         let base = segment.base_offset;
         let _permit = self.scan_permit().await;
-        let indexed = match open_indexes(rt, &self.dir, &file, base, size, interval).await {
+        let gaps = self.may_have_gaps.get();
+        let indexed = match open_indexes(rt, &self.dir, &file, base, size, interval, gaps).await {
             // An index that went between its opening and its reading.
             Err(error) if error.kind == IoErrorKind::NotFound => {
                 return Err(self.missing(segment, error));
@@ -222,21 +238,27 @@ impl LogShared {
         let (size, interval) = self.index_rules(segment);
         let (rt, base) = (self.storage.rt(), segment.base_offset);
         let _permit = self.scan_permit().await;
-        let start = ScanStart::segment_start(base);
+        let start = ScanStart::segment_start(base).with_gaps(self.may_have_gaps.get());
         let scan = scan_segment(rt, file, base, size, start, interval, -1).await?;
         self.take_scan(segment, file, scan)
     }
 
     /// A segment's file is gone: with the head of the log, or by a fault.
     fn missing(&self, segment: &Segment, error: IoError) -> ReadError {
-        let state = self.state.borrow();
-        match segment.next_offset() <= state.log_start_offset {
-            true => ReadError::OutOfRange {
-                offset: segment.base_offset,
-                log_start_offset: state.log_start_offset,
-                end_offset: state.end_offset,
-            },
+        let log_start_offset = self.state.borrow().log_start_offset;
+        match segment.next_offset() <= log_start_offset {
+            true => self.out_of_range(segment),
             false => error.into(),
+        }
+    }
+
+    /// The error for a segment that is no part of the log any more.
+    fn out_of_range(&self, segment: &Segment) -> ReadError {
+        let state = self.state.borrow();
+        ReadError::OutOfRange {
+            offset: segment.base_offset,
+            log_start_offset: state.log_start_offset,
+            end_offset: state.end_offset,
         }
     }
 
@@ -260,8 +282,9 @@ impl LogShared {
         if let Some(bad) = scan.bad {
             return Err(corrupt(file, bad.position, bad.detail));
         }
+        let gaps = self.may_have_gaps.get();
         // A load that could not tell left this to the first who opens the segment.
-        if let Some(detail) = misfit(scan.next_offset, segment.next_offset()) {
+        if let Some(detail) = misfit(scan.next_offset, segment.next_offset(), gaps) {
             return Err(corrupt(file, scan.len, detail));
         }
         let time_index = scan.complete_time_index();
@@ -271,7 +294,7 @@ impl LogShared {
     }
 
     fn note_use(&self, segment: &Rc<Segment>) {
-        if segment.phase() == SegmentPhase::Sealed {
+        if segment.may_close() {
             self.storage.0.open_segments.used(segment);
         }
     }

@@ -180,6 +180,11 @@ impl Attributes {
         self.with(Self::CONTROL, is_control)
     }
 
+    /// The same, the base timestamp being a delete horizon or not.
+    pub fn with_delete_horizon(self, has_delete_horizon: bool) -> Self {
+        self.with(Self::DELETE_HORIZON, has_delete_horizon)
+    }
+
     fn with(self, bit: i16, is_set: bool) -> Self {
         Self(if is_set { self.0 | bit } else { self.0 & !bit })
     }

@@ -13,6 +13,7 @@ mod header;
 #[cfg(test)]
 mod oracle_tests;
 mod record;
+mod retain;
 mod rewrite;
 mod scan;
 mod varint;

@@ -103,6 +103,11 @@ impl<'a> RecordIter<'a> {
         }
     }
 
+    /// Bytes behind the record that was given last.
+    pub(super) fn rest_bytes(&self) -> usize {
+        self.rest.len()
+    }
+
     fn take_record(&mut self) -> Result<Record<'a>, RecordErrorKind> {
         if self.rest.is_empty() {
             return Err(RecordErrorKind::Missing);

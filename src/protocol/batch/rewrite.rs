@@ -1,4 +1,5 @@
-//! What a broker may change in a batch: timestamps in the header, and the compression.
+//! What a broker may change in a batch: timestamps in the header, and the compression
+//! (and, when it compacts, which records are left: `retain.rs`).
 //!
 //! The records keep their bytes: deltas, keys, values and headers are those of the
 //! producer, and so are producer id, epoch, sequence and the transactional bit. The
@@ -83,9 +84,9 @@ impl BatchView {
     }
 }
 
-/// Makes the header true of `bytes`, a whole batch that had `header` but for its
-/// length.
-fn seal(mut bytes: Vec<u8>, header: &BatchHeader, timestamps: Timestamps) -> BatchView {
+/// Makes the header true of `bytes`, a whole batch that is to have `header` but for its
+/// length and its timestamps.
+pub(super) fn seal(mut bytes: Vec<u8>, header: &BatchHeader, timestamps: Timestamps) -> BatchView {
     let batch_length = i32::try_from(bytes.len() - LENGTH_OVERHEAD_BYTES)
         .expect("a batch is bounded by max.message.bytes");
     let Timestamps {
@@ -98,7 +99,9 @@ fn seal(mut bytes: Vec<u8>, header: &BatchHeader, timestamps: Timestamps) -> Bat
     };
     set(at::LENGTH, &batch_length.to_be_bytes());
     set(at::ATTRIBUTES, &attributes.0.to_be_bytes());
+    set(at::BASE_TIMESTAMP, &header.base_timestamp.to_be_bytes());
     set(at::MAX_TIMESTAMP, &max_timestamp.to_be_bytes());
+    set(at::RECORD_COUNT, &header.record_count.to_be_bytes());
     let crc = crc(&bytes);
     bytes[at::CRC..at::ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
     let header = BatchHeader {

@@ -1,10 +1,10 @@
 //! Compaction: of each key the last record stays.
 //!
 //! A round goes over one log. It reads the *dirty* part, which no round has been over, into
-//! an [`OffsetMap`] (key to last offset, in fixed memory), rewrites the sealed segments up to
-//! the end of that part without the records that the map supersedes ([`retain`] decides), and
+//! an offset map (key to last offset, in fixed memory: `offset_map.rs`), rewrites the sealed segments up to
+//! the end of that part without the records that the map supersedes (`retain.rs` decides), and
 //! puts the rewritten segments in the place of the old ones, one group at a time
-//! ([`swap`]). Offsets stay as they were, so that there are gaps between them.
+//! (`swap.rs`). Offsets stay as they were, so that there are gaps between them.
 //!
 //! Why a crash at any point is safe:
 //! - a line in the data directory's `cleaner-offset-checkpoint` is durable before the first
@@ -24,7 +24,19 @@
 //!
 //! [`LogFiles::clean_up`]: super::log_files::LogFiles::clean_up
 
+mod fill;
+mod group;
 mod need;
+mod offset_map;
+mod pace;
+mod retain;
+mod round;
+mod source;
+mod swap;
+mod target;
+#[cfg(test)]
+mod tests;
+mod transactions;
 
 use super::{ReadError, Throttle};
 use crate::runtime::local::Event;

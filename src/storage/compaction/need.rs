@@ -66,12 +66,14 @@ impl LogShared {
             (state.segments.clone(), state.log_start_offset)
         };
         let complete = &segments[..segments.len() - 1];
-        let sealed = complete.iter().take_while(|s| {
-            s.phase() == SegmentPhase::Sealed && s.next_offset() <= rules.bound
-        });
+        let sealed = complete
+            .iter()
+            .take_while(|s| s.phase() == SegmentPhase::Sealed && s.next_offset() <= rules.bound);
         let mut segments: Vec<Rc<Segment>> = sealed.cloned().collect();
         let end_of = |segments: &[Rc<Segment>]| {
-            segments.last().map_or(log_start, |s| s.next_offset().max(log_start))
+            segments
+                .last()
+                .map_or(log_start, |s| s.next_offset().max(log_start))
         };
         let mut first_dirty = rules.first_dirty.max(log_start);
         if first_dirty > self.state.borrow().end_offset {
@@ -115,7 +117,11 @@ impl LogShared {
         &self,
     ) -> Result<crate::storage::log::IoGuard, CompactionError> {
         let closed = |reason: &str| CompactionError::Closed(reason.to_owned());
-        let io = self.gate.enter().await.map_err(|_| closed("it is closed"))?;
+        let io = self
+            .gate
+            .enter()
+            .await
+            .map_err(|_| closed("it is closed"))?;
         match self.fence() {
             Some(reason) => Err(closed(&reason)),
             None => Ok(io),

@@ -105,7 +105,7 @@ impl IndexCheck {
             }
             self.time_problem(timestamp, offset);
         }
-        self.timestamp_max = self.timestamp_max.max(header.max_timestamp);
+        self.timestamp_max = self.timestamp_max.max(header.records_max_timestamp());
         while let Some((timestamp, offset)) = self.next_time {
             if offset > header.last_offset {
                 break;

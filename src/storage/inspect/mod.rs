@@ -192,7 +192,7 @@ pub async fn verify_dir(rt: &Rt, path: &Path) -> Result<VerifyReport, InspectErr
         let name = path.file_name().and_then(|name| name.to_str());
         let cleaned_to = match name.and_then(PartitionName::parse) {
             Some(name) => Cleaned::read(&rt.dir(parent(path))).await?.to(&name),
-            None => 0,
+            None => None,
         };
         report.add(verify_partition(rt, &dir, cleaned_to).await?);
         return Ok(report);
@@ -246,10 +246,9 @@ impl Cleaned {
         })
     }
 
-    /// The first offset that no compaction has been over.
-    fn to(&self, name: &PartitionName) -> i64 {
-        let offset = self.checkpoint.get(&name.topic, name.partition);
-        offset.unwrap_or(0)
+    /// The first offset that no compaction has been over, if one began.
+    fn to(&self, name: &PartitionName) -> Option<i64> {
+        self.checkpoint.get(&name.topic, name.partition)
     }
 }
 
@@ -265,12 +264,12 @@ impl VerifyReport {
     }
 }
 
-/// Checks a partition whose offsets below `cleaned_to` may have been compacted away. A broker that runs may remove
+/// Checks a partition whose offsets may have been compacted away if there is a `cleaned_to`. A broker that runs may remove
 /// files between their listing and their reading: then it looks again, and finds nothing where the partition is gone.
 async fn verify_partition(
     rt: &Rt,
     dir: &Dir,
-    cleaned_to: i64,
+    cleaned_to: Option<i64>,
 ) -> Result<VerifyReport, InspectError> {
     for _ in 1..LOOKS_MAX {
         match verify_files(rt, dir, cleaned_to).await {
@@ -285,7 +284,11 @@ async fn verify_partition(
     verify_files(rt, dir, cleaned_to).await
 }
 
-async fn verify_files(rt: &Rt, dir: &Dir, cleaned_to: i64) -> Result<VerifyReport, InspectError> {
+async fn verify_files(
+    rt: &Rt,
+    dir: &Dir,
+    cleaned_to: Option<i64>,
+) -> Result<VerifyReport, InspectError> {
     let mut report = VerifyReport {
         partitions: 1,
         ..VerifyReport::default()
@@ -319,7 +322,7 @@ async fn verify_files(rt: &Rt, dir: &Dir, cleaned_to: i64) -> Result<VerifyRepor
             });
         }
         if let Some(previous) = &previous {
-            let compacted = previous.has_gaps || summary.has_gaps || *base <= cleaned_to;
+            let compacted = previous.has_gaps || summary.has_gaps || cleaned_to.is_some();
             let end = previous.end_offset;
             if end > *base || (end < *base && !compacted) {
                 let detail = format!("the segment before ends at offset {end}, not at {base}");
