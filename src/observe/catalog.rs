@@ -181,6 +181,18 @@ catalog! {
     REMOVED_SEGMENTS: Counter "highwater_segments_removed" [] "Segments removed by retention and DeleteRecords.";
     REMOVED: Counter "highwater_log_removed" in Bytes [] "Bytes of batches in the segments removed.";
 
+    COMPACTION_ROUNDS: Counter "highwater_compaction_rounds" [] "Rounds of compaction that ended well; each is over one log.";
+    COMPACTION_FAILURES: Counter "highwater_compaction_failures" [] "Rounds of compaction that failed; the log says why.";
+    COMPACTION_NOW: Gauge "highwater_compaction_rounds_in_progress" [] "Rounds of compaction under way.";
+    COMPACTION_TIME: Counter "highwater_compaction_busy" in Seconds [] "How long the rounds of compaction that ended lasted, throttling included.";
+    COMPACTION_READ: Counter "highwater_compaction_read" in Bytes [] "Bytes that compaction read.";
+    COMPACTION_WRITTEN: Counter "highwater_compaction_written" in Bytes [] "Bytes that compaction wrote.";
+    COMPACTION_RECORDS: Counter "highwater_compaction_removed_records" [] "Records that compaction removed.";
+    COMPACTION_REMOVED: Counter "highwater_compaction_removed" in Bytes [] "Bytes by which compaction made logs smaller.";
+    COMPACTION_MAP: Gauge "highwater_compaction_map" in Bytes [] "Memory of the map of keys in the latest round, of the shard where it was largest; log.cleaner.dedupe.buffer.size limits it.";
+    COMPACTION_DIRTY: Gauge "highwater_compaction_max_dirty_percent" [] "The dirty part of the dirtiest log that could be compacted, at the latest look.";
+    COMPACTION_UNCLEANABLE: Gauge "highwater_compaction_uncleanable_partitions" [] "Partitions whose latest compaction failed; they are tried again, ever more seldom.";
+
     MEMORY_USED: Gauge "highwater_memory_used" in Bytes ["budget"] "Memory taken, by budget: requests, small_requests, decoding, answers, small_answers, group_members, writes, grown, cold_reads, cache.";
     MEMORY_LIMIT: Gauge "highwater_memory_limit" in Bytes ["budget"] "The size of each budget.";
     MEMORY_WAITS: Counter "highwater_memory_waits" [] "Requests that waited for request memory before they were read.";

@@ -2,7 +2,7 @@
 //!
 //! A shard's counters are `Cell`s, so counting is an addition without a lock or an atomic. Another thread never sees
 //! them: it is sent a [`CountersSnapshot`], and snapshots of several shards are merged by addition. All counts only
-//! rise, except for the two gauges, whose names end in `_open` and `_now`.
+//! rise, except for the gauges, whose names end in `_open` and `_now`.
 
 use super::Latencies;
 use std::cell::Cell;
@@ -128,6 +128,22 @@ counters! {
     removed_segments,
     /// Bytes of batches in those segments.
     removed_bytes,
+    /// Rounds of compaction that ended well.
+    compaction_rounds,
+    /// Rounds of compaction that failed.
+    compaction_failures,
+    /// Rounds of compaction under way: a gauge.
+    compaction_rounds_now,
+    /// Microseconds of the rounds that ended, well or not.
+    compaction_micros,
+    /// Bytes that those which ended well read.
+    compaction_read_bytes,
+    /// Bytes that they wrote.
+    compaction_written_bytes,
+    /// Records that they removed.
+    compaction_removed_records,
+    /// By how many bytes they made logs smaller.
+    compaction_removed_bytes,
     /// Times a request waited for request memory.
     memory_waits,
     /// Requests sent to another shard.

@@ -8,6 +8,7 @@
 //! run ends with a clean stop and a start that finds the marker.
 
 mod admin_http;
+mod compaction;
 mod group_members;
 mod groups;
 mod idempotent;
@@ -244,6 +245,7 @@ impl Story {
             log_segment_bytes: 4_000,
             log_flush_offset_checkpoint_interval_ms: 500,
             replica_high_watermark_checkpoint_interval_ms: 300,
+            log_cleaner_backoff_ms: 100,
             offsets_topic_num_partitions: 5,
             offsets_topic_segment_bytes: 16 << 10,
             ..BrokerConfig::default()

@@ -142,6 +142,7 @@ fn handle(
             shard.0.stopping.set(true);
             shard.0.stop.notify_all();
             shard.stop_groups();
+            shard.stop_compaction();
             let drained = host.drain(shard);
             spawn(shard, async move {
                 drained.await;

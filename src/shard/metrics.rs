@@ -3,6 +3,7 @@
 //! It is background work that gives way after each partition, so a scrape delays no client; and it is bounded: figures of
 //! topics are summed here, of partitions and committed offsets only the first few by name are told.
 
+use super::compaction::CompactionFigures;
 use super::messages::PartitionKey;
 use super::partitions::Named;
 use super::Shard;
@@ -39,6 +40,8 @@ pub struct ShardMetrics {
     pub opened: u64,
     /// Its partitions, the first ones by topic and number.
     pub partitions: Vec<PartitionFigures>,
+    /// What its compaction is at.
+    pub compaction: CompactionFigures,
     /// The groups that it coordinates.
     pub groups: GroupFigures,
 }
@@ -154,6 +157,7 @@ impl Shard {
             opened,
             topics: topics.into_values().collect(),
             partitions: first.iter().map(figures_of).collect(),
+            compaction: inner.compaction.figures(),
             groups,
         }
     }

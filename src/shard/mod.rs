@@ -11,6 +11,7 @@
 //! how a partition keeps its records (`partition/`).
 
 mod background;
+mod compaction;
 mod control;
 mod epochs;
 mod fetch;
@@ -34,6 +35,7 @@ mod retention;
 mod scrape;
 mod watch;
 
+pub use compaction::CompactionFigures;
 pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
@@ -59,6 +61,7 @@ use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Mesh, MeshSeat, Rt};
 use crate::storage::{Storage, StorageLimits};
+use compaction::Compaction;
 use groups::Groups;
 use partitions::Partitions;
 use producers::ProducerIds;
@@ -90,6 +93,7 @@ struct Inner {
     watches: Watches,
     producer_ids: ProducerIds,
     groups: Groups,
+    compaction: Compaction,
     memory: Memory,
     storage: Storage,
     write_budget: Budget,
@@ -156,6 +160,7 @@ impl Shard {
             watches: Watches::default(),
             producer_ids: ProducerIds::default(),
             groups: Groups::default(),
+            compaction: Compaction::default(),
             memory: Memory::new(
                 sizes.request_bytes,
                 sizes.response_bytes,
@@ -175,6 +180,7 @@ impl Shard {
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
         retention::start(&shard);
+        compaction::start(&shard);
         groups::start(&shard);
         shard
     }

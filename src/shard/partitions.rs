@@ -281,6 +281,7 @@ impl Shard {
         for key in self.owned(topic) {
             if let Ok(partition) = self.0.partitions.online(&key) {
                 partition.set_config(config.clone());
+                self.interrupt_compaction(&key);
             }
         }
     }
@@ -305,6 +306,7 @@ impl Shard {
         let mut delay = Duration::from_millis(self.config().log_segment_delete_delay_ms);
         if let Some(Slot::Online(named)) = self.0.partitions.take(&key) {
             delay = named.partition.file_delete_delay();
+            self.interrupt_compaction(&key);
             named.partition.delete().await;
         }
         let name = name_of(topic, key);

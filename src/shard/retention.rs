@@ -142,19 +142,34 @@ impl Shard {
         key: PartitionKey,
         topic: Arc<str>,
     ) -> LogStartRecorder {
+        self.recorder(key, topic, |line, offset| {
+            line.log_start = Some(offset);
+            Request::RecordLogStart
+        })
+    }
+
+    /// Has the control executor record an offset of a partition: where in its line, and by
+    /// which request, `put` says.
+    pub(super) fn recorder(
+        &self,
+        key: PartitionKey,
+        topic: Arc<str>,
+        put: fn(&mut CheckpointLine, i64) -> fn(CheckpointLine) -> Request,
+    ) -> LogStartRecorder {
         let shard = self.clone();
         Rc::new(move |offset| {
             let shard = shard.clone();
-            let line = CheckpointLine {
+            let mut line = CheckpointLine {
                 key,
                 topic: topic.to_string(),
                 recovery_point: None,
                 high_watermark: None,
-                log_start: Some(offset),
+                log_start: None,
                 cleaned_to: None,
             };
+            let request = put(&mut line, offset);
             Box::pin(async move {
-                match shard.call_control(Request::RecordLogStart(line)).await {
+                match shard.call_control(request(line)).await {
                     Ok(Reply::Done) => Ok(()),
                     Ok(_) => Err("the checkpoint file could not be written".to_owned()),
                     Err(code) => Err(code.to_string()),

@@ -22,7 +22,7 @@ use super::leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
 use super::producer_state::{BatchProducer, ProducerStates};
 use super::read::ReadAhead;
 use super::segment::{file_name, OpenSegments, Segment};
-use super::LoadError;
+use super::{LoadError, Throttle};
 use crate::observe::Counters;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite, BLOCK_BYTES};
@@ -44,6 +44,7 @@ pub(super) struct StorageShared {
     pub(super) flusher: Flusher,
     pub(super) open_segments: OpenSegments,
     pub(super) counters: Rc<Counters>,
+    background: Throttle,
     next_log: Cell<u64>,
 }
 
@@ -248,6 +249,7 @@ impl Storage {
             flusher: Flusher::new(rt.clone(), limits.flushes_in_flight_max),
             open_segments: OpenSegments::new(limits.open_segments_max),
             counters: Rc::default(),
+            background: Throttle::new(rt.clone(), 0),
             next_log: Cell::new(0),
             rt,
             limits,
@@ -262,6 +264,12 @@ impl Storage {
     /// The runtime of the shard.
     pub fn rt(&self) -> &Rt {
         &self.0.rt
+    }
+
+    /// The bandwidth that all background work on the logs shares: no limit until the owner
+    /// sets one.
+    pub fn background(&self) -> &Throttle {
+        &self.0.background
     }
 
     /// Bytes by which batches that wait to be written exceed what was received: no

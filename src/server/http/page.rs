@@ -7,6 +7,7 @@ use crate::observe::{CountersSnapshot, Family, LatenciesSnapshot, Page, TrafficS
 use crate::protocol::ApiKey;
 use crate::shard::{MetricsOrder, PartitionFigures, PartitionStates, TopicFigures};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// The label of what is summed. No topic can have the name: it has parentheses.
@@ -114,6 +115,20 @@ fn shards(page: &mut Page, gathered: &Gathered) {
     for (state, count) in states {
         page.gauge(&PARTITIONS, &[state], gauge(count));
     }
+    compaction(page, gathered);
+}
+
+fn compaction(page: &mut Page, gathered: &Gathered) {
+    let figures = || gathered.shards.iter().map(|shard| shard.compaction);
+    let map = figures().map(|one| one.map_bytes).max().unwrap_or(0);
+    page.gauge(&COMPACTION_MAP, &[], gauge(map));
+    let dirty = figures()
+        .map(|one| one.dirty_percent_max)
+        .max()
+        .unwrap_or(0);
+    page.gauge(&COMPACTION_DIRTY, &[], gauge(dirty));
+    let uncleanable = figures().map(|one| one.uncleanable).sum();
+    page.gauge(&COMPACTION_UNCLEANABLE, &[], gauge(uncleanable));
 }
 
 fn counters(page: &mut Page, sum: &CountersSnapshot) {
@@ -138,6 +153,12 @@ fn counters(page: &mut Page, sum: &CountersSnapshot) {
         (&ROLLS, sum.segment_rolls),
         (&REMOVED_SEGMENTS, sum.removed_segments),
         (&REMOVED, sum.removed_bytes),
+        (&COMPACTION_ROUNDS, sum.compaction_rounds),
+        (&COMPACTION_FAILURES, sum.compaction_failures),
+        (&COMPACTION_READ, sum.compaction_read_bytes),
+        (&COMPACTION_WRITTEN, sum.compaction_written_bytes),
+        (&COMPACTION_RECORDS, sum.compaction_removed_records),
+        (&COMPACTION_REMOVED, sum.compaction_removed_bytes),
         (&MEMORY_WAITS, sum.memory_waits),
         (&MESH_REQUESTS, sum.mesh_requests),
     ];
@@ -156,6 +177,10 @@ fn counters(page: &mut Page, sum: &CountersSnapshot) {
     }
     page.gauge(&CONNECTIONS_OPEN, &[], gauge(sum.connections_open));
     page.gauge(&REQUESTS_NOW, &[], gauge(sum.requests_now));
+    let rounds = gauge(sum.compaction_rounds_now);
+    page.gauge(&COMPACTION_NOW, &[], rounds);
+    let busy = Duration::from_micros(sum.compaction_micros);
+    page.seconds(&COMPACTION_TIME, &[], busy.as_secs_f64());
     for (key, count) in sum.requests_by_api.iter().enumerate() {
         if *count > 0 {
             page.count(&REQUESTS, &[&api_label(key as i16)], *count);
@@ -312,7 +337,6 @@ mod tests {
     use crate::protocol::Str;
     use crate::shard::{CommittedFigures, GroupFigures, ShardMetrics};
     use std::sync::Arc;
-    use std::time::Duration;
 
     fn topic(id: u128, name: &str) -> (Uuid, TopicFigures) {
         let id = Uuid::from_u128(id);
@@ -356,6 +380,7 @@ mod tests {
             topics: Vec::new(),
             opened: 0,
             partitions: Vec::new(),
+            compaction: Default::default(),
             groups: GroupFigures {
                 states: states.iter().copied().collect(),
                 offsets: Vec::new(),
