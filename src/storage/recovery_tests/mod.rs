@@ -5,5 +5,6 @@ mod head;
 mod losses;
 mod power_cut;
 mod producers;
+mod recycle;
 mod scenario;
 mod sites;
