@@ -19,7 +19,7 @@ use super::scan::{scan_segment, BatchScanner, ScanStart, ScanStep, ScannedBatch}
 use super::segment::{Segment, SegmentPhase};
 use super::walk::corrupt;
 use super::{Log, ReadError, Throttle};
-use crate::runtime::{File, IoErrorKind, OpenMode, SyncSite};
+use crate::runtime::{File, IoError, IoErrorKind, OpenMode, SyncSite};
 use std::rc::Rc;
 
 /// What [`Log::scrub_next`] did.
@@ -60,7 +60,10 @@ impl Log {
             return Ok(Some(done));
         };
         let name = segment.file_name("log");
-        let file = self.0.dir.open(&name, OpenMode::Read).await?;
+        let file = match self.0.dir.open(&name, OpenMode::Read).await {
+            Err(error) if self.0.is_expired(&segment, &error) => return Ok(Some(done)),
+            other => other?,
+        };
         let mut scrub = Scrub {
             log: &self.0,
             end: segment.base_offset,
@@ -82,16 +85,25 @@ impl LogShared {
         (segment.phase() == SegmentPhase::Sealed).then(|| segment.clone())
     }
 
-    /// Enters the gate; `None` if the segment is no part of the log any more, or nothing is
-    /// written to the log's directory any more.
-    async fn enter_for(&self, segment: &Rc<Segment>) -> Result<Option<IoGuard>, ReadError> {
-        let guard = self.gate.enter().await.map_err(|_| ReadError::Closed)?;
+    /// Whether a file is missing because its segment goes with the head of the log.
+    fn is_expired(&self, segment: &Segment, error: &IoError) -> bool {
+        let below = segment.next_offset() <= self.state.borrow().log_start_offset;
+        error.kind == IoErrorKind::NotFound && below
+    }
+
+    fn is_usable(&self, segment: &Rc<Segment>) -> bool {
         let here = {
             let state = self.state.borrow();
             state.segments.iter().any(|s| Rc::ptr_eq(s, segment))
         };
-        let usable = here && segment.phase() == SegmentPhase::Sealed && self.fence().is_none();
-        Ok(usable.then_some(guard))
+        here && segment.phase() == SegmentPhase::Sealed && self.fence().is_none()
+    }
+
+    /// Enters the gate; `None` if the segment is no part of the log any more, or nothing is
+    /// written to the log's directory any more.
+    async fn enter_for(&self, segment: &Rc<Segment>) -> Result<Option<IoGuard>, ReadError> {
+        let guard = self.gate.enter().await.map_err(|_| ReadError::Closed)?;
+        Ok(self.is_usable(segment).then_some(guard))
     }
 }
 
@@ -116,7 +128,10 @@ impl Scrub<'_> {
             let detail = format!("the file has {size} bytes, expected {}", extent.len);
             return Err(corrupt(&file, size.min(extent.len), detail));
         }
-        let mut indexes = self.read_indexes().await?;
+        let mut indexes = match self.read_indexes().await {
+            Err(error) if self.log.is_expired(&self.segment, &error) => return Ok(()),
+            other => other?,
+        };
         let mut scanner = BatchScanner::new(rt, &file, 0, size);
         let (mut position, mut unpaid) = (0, 0);
         while position < size {
@@ -204,7 +219,7 @@ impl Scrub<'_> {
         self.log.config.get().compacted || self.log.recycler.has_ended()
     }
 
-    async fn read_indexes(&self) -> Result<IndexCheck, ReadError> {
+    async fn read_indexes(&self) -> Result<IndexCheck, IoError> {
         let dir = &self.log.dir;
         let mut files = SegmentFiles::default();
         for (extension, bytes) in [
@@ -215,12 +230,12 @@ impl Scrub<'_> {
             *bytes = match dir.open(&name, OpenMode::Read).await {
                 Ok(file) => Some(file.size().await?),
                 Err(error) if error.kind == IoErrorKind::NotFound => None,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             };
         }
         let read = IndexCheck::read(dir, self.segment.base_offset, true, &files).await;
         read.map_err(|error| match error {
-            InspectError::Io(error) => error.into(),
+            InspectError::Io(error) => error,
             InspectError::Name { path, .. } => {
                 unreachable!("{} is an index", path.display())
             }
@@ -231,7 +246,8 @@ impl Scrub<'_> {
     async fn rebuild(&self) -> Result<(), ReadError> {
         let (log, base) = (self.log, self.segment.base_offset);
         let _side_files = log.side_files.acquire(1).await;
-        if log.fence().is_some() {
+        // It may have left the log while this waited for its turn.
+        if !log.is_usable(&self.segment) {
             return Ok(());
         }
         let interval = log.config.get().index_interval_bytes;

@@ -11,6 +11,7 @@ mod bad_input;
 mod broker_settings;
 mod client;
 mod connections;
+mod corruption;
 mod describe;
 mod exhaustion;
 mod fetch_sessions;

@@ -7,4 +7,5 @@ mod power_cut;
 mod producers;
 mod recycle;
 mod scenario;
+mod scrub;
 mod sites;
