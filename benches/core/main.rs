@@ -16,6 +16,7 @@ criterion::criterion_group!(
     batch::bombs,
     storage::index_lookup,
     storage::append,
+    storage::flushed_append,
     mesh::round_trip
 );
 criterion::criterion_main!(all);

@@ -102,3 +102,96 @@ fn append_all(bytes: Bytes, rounds: u64) -> Duration {
     })
     .expect("an executor")
 }
+
+/// A batch of one small record, appended and flushed, one after the other, into small
+/// segments that expire at once: with the files of expired segments, and with new ones.
+/// Only appends and flushes count.
+pub fn flushed_append(c: &mut Criterion) {
+    let mut group = c.benchmark_group("flushed append");
+    group
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(10));
+    for segment_mib in [1, 16] {
+        for recycle_segments in [false, true] {
+            let config = LogConfig {
+                segment_bytes: segment_mib << 20,
+                file_delete_delay_ms: 0,
+                recycle_segments,
+                ..LogConfig::default()
+            };
+            let files = if recycle_segments { "recycled" } else { "new" };
+            group.bench_function(format!("{segment_mib} MiB segments, {files} files"), |b| {
+                b.iter_custom(|rounds| flush_each(config, rounds))
+            });
+        }
+    }
+    group.finish();
+}
+
+fn flush_each(config: LogConfig, rounds: u64) -> Duration {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = dir.path().join("bench-0");
+    std::fs::create_dir(&path).expect("a directory");
+    native::run(move |rt| async move {
+        let limits = StorageLimits {
+            cache_bytes: 16 << 20,
+            cold_read_bytes: 4 << 20,
+            write_bytes: 8 << 20,
+            flushes_in_flight_max: 1,
+            open_segments_max: 4,
+        };
+        let storage = Storage::new(rt.clone(), limits);
+        let log = Log::create(&storage, rt.dir(path), config)
+            .await
+            .expect("a log");
+        // Three segments of large batches, of which two expire: spare files are there.
+        let mut offset = 0;
+        let mut append = |bytes: &Bytes| {
+            let batch = LogBatch {
+                bytes: bytes.clone(),
+                base_offset: offset,
+                last_offset: offset,
+                leader_epoch: 0,
+                max_timestamp: 1_700_000_000_000,
+                producer: None,
+            };
+            offset += 1;
+            batch
+        };
+        let batch_of = |value_bytes: usize| {
+            let mut builder = BatchBuilder::new();
+            builder.push(1_700_000_000_000, None, Some(&vec![7; value_bytes]));
+            builder.build()
+        };
+        let (large, small) = (batch_of(64 << 10), batch_of(200));
+        while log.segment_count() < 4 {
+            log.append(&[append(&large)]).await.expect("appended");
+        }
+        let mut segments = 0;
+        let mut took = Duration::ZERO;
+        for _ in 0..rounds {
+            if log.segment_count() > 2 || segments == 0 {
+                segments += 1;
+                log.checkpoint().await.expect("checkpoint");
+                log.set_log_start(log.end_offset() - 1);
+                log.remove_head().await.expect("removed");
+                // The files are prepared in the background.
+                rt.sleep(Duration::from_millis(700)).await;
+                log.append(&[append(&large)]).await.expect("appended");
+                while log.segment_count() < 2 {
+                    log.append(&[append(&large)]).await.expect("appended");
+                }
+                log.flush().await.expect("flushed");
+            }
+            let batch = append(&small);
+            let start = Instant::now();
+            log.append(&[batch]).await.expect("appended");
+            log.flush().await.expect("flushed");
+            took += start.elapsed();
+        }
+        log.close().await.expect("closed");
+        took
+    })
+    .expect("an executor")
+}

@@ -33,6 +33,7 @@ mod produce_tests;
 mod producers;
 mod retention;
 mod scrape;
+mod scrub;
 mod watch;
 
 pub use compaction::CompactionFigures;
@@ -181,6 +182,7 @@ impl Shard {
         background::start(&shard);
         retention::start(&shard);
         compaction::start(&shard);
+        scrub::start(&shard);
         groups::start(&shard);
         shard
     }

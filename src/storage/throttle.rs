@@ -32,6 +32,11 @@ impl Throttle {
         }))
     }
 
+    /// The runtime that it waits on.
+    pub(super) fn rt(&self) -> &Rt {
+        &self.0.rt
+    }
+
     /// Changes the limit for what is taken from now on.
     pub fn set_bytes_per_second(&self, bytes_per_second: u64) {
         self.0.bytes_per_second.set(bytes_per_second);

@@ -13,6 +13,7 @@ mod client;
 mod compaction;
 mod compaction_groups;
 mod connections;
+mod corruption;
 mod describe;
 mod exhaustion;
 mod fetch_sessions;

@@ -159,6 +159,12 @@ fn counters(page: &mut Page, sum: &CountersSnapshot) {
         (&COMPACTION_WRITTEN, sum.compaction_written_bytes),
         (&COMPACTION_RECORDS, sum.compaction_removed_records),
         (&COMPACTION_REMOVED, sum.compaction_removed_bytes),
+        (&SCRUB_SEGMENTS, sum.scrub_segments),
+        (&SCRUB, sum.scrub_bytes),
+        (&SCRUB_PASSES, sum.scrub_passes),
+        (&SCRUB_REREADS, sum.scrub_rereads),
+        (&SCRUB_INDEXES, sum.scrub_indexes_rebuilt),
+        (&SCRUB_DAMAGED, sum.scrub_damaged),
         (&MEMORY_WAITS, sum.memory_waits),
         (&MESH_REQUESTS, sum.mesh_requests),
     ];

@@ -10,8 +10,11 @@ mod index_check;
 #[cfg(test)]
 mod tests;
 
-use self::index_check::IndexCheck;
+pub(super) use self::index_check::IndexCheck;
 use super::checkpoint_file::{self, Checkpoint};
+use super::data_dir::{
+    CLEAN_MARKER_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE,
+};
 use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log_files::{self, file_name, parse_name, LogFiles, INDEX, LOG, TIME_INDEX};
@@ -194,18 +197,47 @@ pub async fn verify_dir(rt: &Rt, path: &Path) -> Result<VerifyReport, InspectErr
             Some(name) => Cleaned::read(&rt.dir(parent(path))).await?.to(&name),
             None => None,
         };
-        report.add(verify_partition(rt, &dir, cleaned_to).await?);
+        let in_use = is_in_use(&rt.dir(parent(path))).await?;
+        report.add(verify_partition(rt, &dir, cleaned_to, in_use).await?);
         return Ok(report);
     }
     let cleaned = Cleaned::read(&dir).await?;
     report.problems.extend(cleaned.problem.clone());
+    verify_checkpoints(&dir, &mut report).await?;
+    let in_use = is_in_use(&dir).await?;
     for entry in entries.iter().filter(|e| e.is_dir) {
         if let Some(name) = PartitionName::parse(&entry.name) {
             let cleaned_to = cleaned.to(&name);
-            report.add(verify_partition(rt, &dir.subdir(&entry.name), cleaned_to).await?);
+            let dir = dir.subdir(&entry.name);
+            report.add(verify_partition(rt, &dir, cleaned_to, in_use).await?);
         }
     }
     Ok(report)
+}
+
+/// Whether a broker runs on a data directory, or was stopped in mid-work.
+async fn is_in_use(data_dir: &Dir) -> Result<bool, InspectError> {
+    let entries = data_dir.list().await?;
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+    Ok(has("meta.properties") && !has(CLEAN_MARKER_FILE))
+}
+
+/// Checks that the checkpoints of a data directory can be read. Kafka creates them empty.
+async fn verify_checkpoints(dir: &Dir, report: &mut VerifyReport) -> Result<(), InspectError> {
+    for name in [RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE] {
+        match dir.read_small(name, SMALL_FILE_BYTES_MAX).await {
+            Ok(bytes) if bytes.is_empty() => {}
+            Ok(bytes) => {
+                if let Err(error) = checkpoint_file::parse(&bytes) {
+                    let path = dir.path().join(name);
+                    report.problems.push(Problem::of(&path, error));
+                }
+            }
+            Err(e) if e.kind == IoErrorKind::NotFound => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
 }
 
 /// How far each partition of a data directory was compacted, as the cleaner's checkpoint has it.
@@ -270,9 +302,10 @@ async fn verify_partition(
     rt: &Rt,
     dir: &Dir,
     cleaned_to: Option<i64>,
+    in_use: bool,
 ) -> Result<VerifyReport, InspectError> {
     for _ in 1..LOOKS_MAX {
-        match verify_files(rt, dir, cleaned_to).await {
+        match verify_files(rt, dir, cleaned_to, in_use).await {
             Err(InspectError::Io(e)) if e.kind == IoErrorKind::NotFound => {
                 if !dir.exists().await? {
                     return Ok(VerifyReport::default());
@@ -281,13 +314,14 @@ async fn verify_partition(
             outcome => return outcome,
         }
     }
-    verify_files(rt, dir, cleaned_to).await
+    verify_files(rt, dir, cleaned_to, in_use).await
 }
 
 async fn verify_files(
     rt: &Rt,
     dir: &Dir,
     cleaned_to: Option<i64>,
+    in_use: bool,
 ) -> Result<VerifyReport, InspectError> {
     let mut report = VerifyReport {
         partitions: 1,
@@ -303,10 +337,19 @@ async fn verify_files(
         let next_base = files.base_after(*base);
         let sealed = next_base.is_some_and(|next| sealed_to.is_some_and(|to| next <= to));
         let mut check = IndexCheck::read(dir, *base, sealed, segment_files).await?;
-        let mut summary = SegmentReading::new(*base, &path)
-            .run(rt, &file, |batch| check.on_batch(batch))
-            .await?;
+        let mut reading = SegmentReading::new(*base, &path);
+        let read = reading.run(rt, &file, |batch| check.on_batch(batch));
+        let mut summary = read.await?;
         check.finish();
+        // What a stop in mid-work left behind what was flushed: the next start cuts it.
+        let proven = sealed_to.unwrap_or(*base);
+        match reading.trouble {
+            Some((at, end)) if in_use && next_base.is_none() && end >= proven => {
+                summary.problems.truncate(at);
+                report.unfinished += 1;
+            }
+            _ => {}
+        }
         summary.problems.append(&mut check.problems);
         let whole = summary.reserved_bytes == 0 && segment_files.has_indexes();
         if next_base.is_some() && !sealed && !whole {
@@ -380,6 +423,8 @@ struct SegmentReading<'a> {
     path: &'a Path,
     summary: Summary,
     epoch: i32,
+    /// The first problem's index, and the offset after the last batch before it.
+    trouble: Option<(usize, i64)>,
 }
 
 impl<'a> SegmentReading<'a> {
@@ -391,6 +436,7 @@ impl<'a> SegmentReading<'a> {
                 ..Summary::default()
             },
             epoch: -1,
+            trouble: None,
         }
     }
 
@@ -452,6 +498,8 @@ impl<'a> SegmentReading<'a> {
     }
 
     fn problem(&mut self, position: u64, detail: String) {
+        let before = (self.summary.problems.len(), self.summary.end_offset);
+        self.trouble.get_or_insert(before);
         self.summary.problems.push(Problem {
             file: self.path.to_owned(),
             position: Some(position),

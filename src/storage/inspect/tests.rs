@@ -117,7 +117,7 @@ fn a_file_that_always_fails_to_be_there_is_an_error_and_a_removed_partition_none
     node.disk().clear_faults();
     let gone = rt.dir("/data/gone-0");
     let report = world
-        .block_on(&rt, verify_partition(&rt, &gone, None))
+        .block_on(&rt, verify_partition(&rt, &gone, None, false))
         .unwrap();
     assert_eq!(report, VerifyReport::default());
 }

@@ -5,5 +5,7 @@ mod head;
 mod losses;
 mod power_cut;
 mod producers;
+mod recycle;
 mod scenario;
+mod scrub;
 mod sites;
