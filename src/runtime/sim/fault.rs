@@ -77,6 +77,13 @@ impl FaultRates {
         self
     }
 
+    /// `kind` does not happen.
+    #[must_use]
+    pub fn without(mut self, kind: FaultKind) -> FaultRates {
+        self.once_in.remove(&kind);
+        self
+    }
+
     /// Only operations on paths that contain `part` fail.
     #[must_use]
     pub fn on_paths(mut self, part: &str) -> FaultRates {

@@ -40,6 +40,7 @@ impl Scenario {
             let told = format!("life {life} with {rates:?}");
             let ended = self.run_for_a_while(living.live_with(rates));
             self.node.disk().clear_faults();
+            self.model.borrow_mut().rates = None;
             if let Some(Err(Ended::Breach(breach))) = ended {
                 return Err(format!("{told}: {breach}"));
             }
@@ -97,11 +98,8 @@ impl Life {
         if while_loading {
             self.disk.faults_by_seed(rates.clone());
         }
+        self.model.borrow_mut().rates = Some(self.while_working(rates));
         let opened = self.open_and_check().await;
-        // What only the load was to meet is over.
-        if while_loading && self.draw(2) == 0 {
-            self.disk.clear_faults();
-        }
         let (data_dir, mut log) = match opened {
             Err(Ended::Failed(error)) => {
                 let mut model = self.model.borrow_mut();
@@ -110,7 +108,6 @@ impl Life {
             }
             opened => opened?,
         };
-        self.disk.faults_by_seed(rates);
         let data_dir = Rc::new(data_dir);
         for _ in 0..60 {
             let given_up = self.given_up();
@@ -133,6 +130,16 @@ impl Life {
             }
         }
         Ok(())
+    }
+
+    /// What is read without a look at its CRC may be wrong: there only the load meets wrong bits.
+    fn while_working(&self, rates: FaultRates) -> FaultRates {
+        match self.config.check_crc_on_read {
+            true => rates,
+            false => rates
+                .without(FaultKind::BitFlip)
+                .without(FaultKind::LastingBitFlip),
+        }
     }
 
     /// Something failed: what the log says it takes no more, it does not take; and what it still

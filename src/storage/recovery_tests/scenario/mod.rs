@@ -104,7 +104,7 @@ impl Scenario {
         let config = LogConfig {
             segment_bytes: 8_000 + world.random_below(150_000) as u32,
             index_interval_bytes: [0, 500, 4_096][world.random_below(3) as usize],
-            check_crc_on_read: world.random_below(2) == 0,
+            check_crc_on_read: false,
             recycle_segments: world.random_below(2) == 0,
             ..LogConfig::default()
         };

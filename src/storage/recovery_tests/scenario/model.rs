@@ -2,6 +2,7 @@
 
 use super::super::producers;
 use super::{Ended, Life, Tally};
+use crate::runtime::sim::FaultRates;
 use crate::storage::LogBatch;
 use std::collections::BTreeMap;
 
@@ -50,6 +51,8 @@ pub(super) struct Model {
     pub(super) probes: bool,
     /// Whether the disk is made to fail.
     pub(super) faulty: bool,
+    /// How the disk fails once the load has ended.
+    pub(super) rates: Option<FaultRates>,
     pub(super) tally: Tally,
 }
 
@@ -100,6 +103,7 @@ impl Model {
             background: None,
             probes: true,
             faulty: false,
+            rates: None,
             tally: Tally::default(),
         }
     }
@@ -114,6 +118,7 @@ impl Model {
             opened: self.opened,
             probes: self.probes,
             faulty: self.faulty,
+            rates: self.rates.take(),
             tally: self.tally,
             ..Model::new()
         };

@@ -41,6 +41,10 @@ impl Life {
                 false => self.create(&data_dir).await?,
             }
         };
+        let rates = self.model.borrow_mut().rates.take();
+        if let Some(rates) = rates {
+            self.disk.faults_by_seed(rates);
+        }
         self.check_opened(&log).await?;
         self.check_durable(&log)?;
         Ok((data_dir, log))
