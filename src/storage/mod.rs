@@ -34,7 +34,7 @@ mod producer_state;
 mod read;
 mod recover;
 #[cfg(test)]
-mod recovery_tests;
+pub(crate) mod recovery_tests;
 mod retention;
 mod retire;
 mod scan;

@@ -73,6 +73,45 @@ pub struct Summary {
     pub has_gaps: bool,
     /// What was found wrong.
     pub problems: Vec<Problem>,
+    /// What stands before the first of the bytes at the end that are no valid batch, where
+    /// there are such: a write that a kill cut short looks so.
+    torn: Option<Whole>,
+}
+
+/// What of a [`Summary`] is there up to some position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Whole {
+    batches: u64,
+    records: u64,
+    bytes: u64,
+    end_offset: i64,
+    problems: usize,
+}
+
+impl Summary {
+    fn whole(&self) -> Whole {
+        Whole {
+            batches: self.batches,
+            records: self.records,
+            bytes: self.bytes,
+            end_offset: self.end_offset,
+            problems: self.problems.len(),
+        }
+    }
+
+    /// Leaves out what a start cuts: bytes at the end of the last segment that are no valid
+    /// batch, above what is proven flushed. True if there were such.
+    fn leave_out_torn(&mut self, proven: i64) -> bool {
+        let Some(whole) = self.torn.take().filter(|w| w.end_offset >= proven) else {
+            return false;
+        };
+        self.batches = whole.batches;
+        self.records = whole.records;
+        self.bytes = whole.bytes;
+        self.end_offset = whole.end_offset;
+        self.problems.truncate(whole.problems);
+        true
+    }
 }
 
 /// Something wrong in a file.
@@ -304,6 +343,9 @@ async fn verify_files(rt: &Rt, dir: &Dir, cleaned_to: i64) -> Result<VerifyRepor
             .run(rt, &file, |batch| check.on_batch(batch))
             .await?;
         check.finish();
+        if next_base.is_none() && summary.leave_out_torn(sealed_to.unwrap_or(*base)) {
+            report.unfinished += 1;
+        }
         summary.problems.append(&mut check.problems);
         let whole = summary.reserved_bytes == 0 && segment_files.has_indexes();
         if next_base.is_some() && !sealed && !whole {
@@ -403,13 +445,17 @@ impl<'a> SegmentReading<'a> {
             match scanner.next().await? {
                 ScanStep::End => break,
                 ScanStep::Batch(batch) => {
+                    let before = self.summary.whole();
+                    self.summary.torn = (!batch.crc_valid).then_some(before);
                     self.add(&batch);
                     on_batch(&batch);
                 }
                 ScanStep::Bad(bad) => {
+                    let before = self.summary.whole();
                     if bad.zeros && is_zero(rt, file, bad.position, size).await? {
                         self.summary.reserved_bytes = size - bad.position;
                     } else {
+                        self.summary.torn.get_or_insert(before);
                         self.problem(bad.position, bad.detail);
                     }
                     break;

@@ -1,9 +1,13 @@
 //! Tests of loading and recovery over the simulator.
 
 mod cases;
+mod flips;
 mod head;
 mod losses;
 mod power_cut;
 mod producers;
 mod scenario;
 mod sites;
+
+pub(crate) use power_cut::env_number;
+pub(crate) use sites::life_without_sync;

@@ -1,13 +1,14 @@
 //! Many seeds of the random scenario.
 //!
-//! `HIGHWATER_SIM_SEEDS` is how many (default 300); `HIGHWATER_SIM_SEED` repeats one.
+//! `HIGHWATER_SIM_SEEDS` is how many (default 300); `HIGHWATER_SIM_SEED` repeats one, and with
+//! `HIGHWATER_SIM_VERBOSE=1` every operation of the disk is printed as it completes.
 
 use super::scenario::{self, Tally};
 use crate::runtime::sim::FaultKind;
 
 /// Runs all seeds and adds up what happened; a breach ends the test. The flag says that there
 /// were enough to have met everything.
-fn run_all(one: impl Fn(u64) -> Result<Tally, String>) -> (Tally, bool) {
+fn run_all(one: impl Fn(u64) -> (Tally, Option<String>)) -> (Tally, bool) {
     let repeated = env_number("HIGHWATER_SIM_SEED");
     let count = env_number("HIGHWATER_SIM_SEEDS").unwrap_or(300);
     let seeds = match repeated {
@@ -16,9 +17,10 @@ fn run_all(one: impl Fn(u64) -> Result<Tally, String>) -> (Tally, bool) {
     };
     let mut total = Tally::default();
     for seed in seeds.clone() {
-        match one(seed) {
-            Ok(tally) => total.add(&tally),
-            Err(breach) => panic!("{breach}\nrepeat with HIGHWATER_SIM_SEED={seed}"),
+        let (tally, breach) = one(seed);
+        total.add(&tally);
+        if let Some(breach) = breach {
+            panic!("{breach}\nrepeat with HIGHWATER_SIM_SEED={seed}");
         }
     }
     println!("{} seeds:\n{total}", seeds.end - seeds.start);
@@ -56,7 +58,7 @@ fn on_a_disk_that_fails_the_log_says_so_or_is_right() {
 }
 
 /// A number from the environment. Anything else there fails the test.
-pub(super) fn env_number(name: &str) -> Option<u64> {
+pub(crate) fn env_number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.parse();
     Some(number.unwrap_or_else(|_| panic!("{name}={text} is not a number")))

@@ -7,13 +7,14 @@
 //! After a failed flush the power is cut, and the broker not merely killed: the machine has
 //! forgotten what the flush covered, so what a new process reads is not what the disk has.
 
+use super::model::Presence;
 use super::{failed, Checked, Ended, Life, Scenario, Step, Tally};
 use crate::runtime::sim::{FaultKind, FaultRates};
 use crate::storage::{DataDir, Log};
 use std::rc::Rc;
 
-/// Runs one seed to its end.
-pub(in crate::storage) fn run(seed: u64) -> Result<Tally, String> {
+/// Runs one seed to its end: what happened, and the promise that was broken, if one was.
+pub(in crate::storage) fn run(seed: u64) -> (Tally, Option<String>) {
     let mut scenario = Scenario::new(seed);
     scenario.model.borrow_mut().faulty = true;
     let result = scenario.run_faulty();
@@ -21,7 +22,7 @@ pub(in crate::storage) fn run(seed: u64) -> Result<Tally, String> {
     for (count, kind) in tally.faults.iter_mut().zip(FaultKind::ALL) {
         *count = scenario.node.disk().planned_faults(kind);
     }
-    result.map(|()| tally)
+    (tally, result.err())
 }
 
 /// What stops a broker for good, where the data directory is given up.
@@ -94,6 +95,7 @@ impl Life {
     }
 
     async fn live_with(&self, rates: FaultRates) -> Checked<()> {
+        let given_up = self.given_up();
         let while_loading = self.draw(2) == 0;
         if while_loading {
             self.disk.faults_by_seed(rates.clone());
@@ -110,7 +112,6 @@ impl Life {
         };
         let data_dir = Rc::new(data_dir);
         for _ in 0..60 {
-            let given_up = self.given_up();
             let ended = match self.step(&data_dir, &mut log).await {
                 Ok(Step::EndsLife) => return Ok(()),
                 Ok(Step::GoesOn) => self.model.borrow_mut().background.take(),
@@ -121,8 +122,12 @@ impl Life {
                 Some(Ended::Breach(breach)) => return Err(breach.into()),
                 Some(Ended::Failed(error)) => {
                     self.model.borrow_mut().tally.failures_met += 1;
+                    if self.model.borrow().presence != Presence::Made {
+                        // The old one was deleted, the new one is not there.
+                        return Err(Ended::Failed(error));
+                    }
                     self.after_failure(&log).await?;
-                    if self.given_up() > given_up || self.given_up() > 0 {
+                    if self.given_up() > given_up {
                         return Err(Ended::Failed(error));
                     }
                     log = self.rebuild(&data_dir, log).await?;

@@ -19,6 +19,7 @@ mod tally;
 pub(in crate::storage) use faulty::run as run_faulty;
 pub(in crate::storage) use tally::Tally;
 
+use super::power_cut::env_number;
 use crate::runtime::sim::{PowerCut, SimDisk, SimNode, World};
 use crate::runtime::{Queue, Rt, SyncSite};
 use crate::storage::{DataDir, Log, LogConfig};
@@ -84,8 +85,8 @@ fn failed(error: impl Display) -> Ended {
     Ended::Failed(error.to_string())
 }
 
-/// Runs one seed to its end.
-pub(in crate::storage) fn run(seed: u64, disabled: Option<SyncSite>) -> Result<Tally, String> {
+/// Runs one seed to its end: what happened, and the promise that was broken, if one was.
+pub(in crate::storage) fn run(seed: u64, disabled: Option<SyncSite>) -> (Tally, Option<String>) {
     let mut scenario = Scenario::new(seed);
     if let Some(site) = disabled {
         scenario.node.disk().disable_sync(site);
@@ -94,15 +95,18 @@ pub(in crate::storage) fn run(seed: u64, disabled: Option<SyncSite>) -> Result<T
     let result = scenario.run();
     let mut tally = scenario.model.borrow().tally;
     tally.site_syncs = disabled.map_or(0, |site| scenario.node.disk().sync_count(site));
-    result.map(|()| tally)
+    (tally, result.err())
 }
 
 impl Scenario {
     fn new(seed: u64) -> Scenario {
         let world = World::new(seed);
         let node = world.node("a");
+        node.disk()
+            .set_verbose(env_number("HIGHWATER_SIM_VERBOSE").is_some());
+        let segment_bytes_more = [6_000, 150_000][world.random_below(2) as usize];
         let config = LogConfig {
-            segment_bytes: 8_000 + world.random_below(150_000) as u32,
+            segment_bytes: 8_000 + world.random_below(segment_bytes_more) as u32,
             index_interval_bytes: [0, 500, 4_096][world.random_below(3) as usize],
             check_crc_on_read: false,
             recycle_segments: world.random_below(2) == 0,
@@ -266,6 +270,14 @@ impl Life {
             18 => self.consume(log).await?,
             19 if self.draw(3) == 0 => self.expire_producers(log)?,
             19 if self.draw(4) == 0 => self.delete_and_create(data_dir, log).await?,
+            19 if self.draw(4) == 0 => {
+                // The life ends while the partition is deleted and made again, or right after.
+                let (life, data_dir, mut log) = (self.clone(), data_dir.clone(), log.clone());
+                self.spawn(async move { life.delete_and_create(&data_dir, &mut log).await });
+                let time = Duration::from_micros(self.draw(20_000));
+                self.rt.sleep(time).await;
+                return Ok(Step::EndsLife);
+            }
             _ => {
                 let time = Duration::from_micros(self.draw(300));
                 self.rt.sleep(time).await;
