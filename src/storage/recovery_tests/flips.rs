@@ -8,7 +8,7 @@ use crate::storage::{DataDir, Log, Storage};
 #[test]
 fn given_a_bit_that_is_wrong_once_when_it_loads_then_nothing_flushed_is_cut_or_changed() {
     let (mut flips, mut loaded, mut refused) = (0, 0, 0);
-    for seed in 0..400 {
+    for seed in 0..600 {
         let world = World::new(seed);
         let node = world.node("a");
         let rt = node.rt();
@@ -21,7 +21,7 @@ fn given_a_bit_that_is_wrong_once_when_it_loads_then_nothing_flushed_is_cut_or_c
         });
         node.kill();
         let rt = node.restart();
-        let rates = FaultRates::none().with(FaultKind::BitFlip, 4);
+        let rates = FaultRates::none().with(FaultKind::BitFlip, 25);
         world.block_on(&rt, async {
             let data_dir = DataDir::open(&rt, "/data", 1, None).await.unwrap();
             let storage = Storage::new(rt.clone(), limits());
@@ -47,7 +47,7 @@ fn given_a_bit_that_is_wrong_once_when_it_loads_then_nothing_flushed_is_cut_or_c
         });
     }
     assert!(
-        flips > 100 && loaded > 100,
+        flips > 100 && loaded > 300,
         "{flips} flips, {loaded} loaded, {refused} refused"
     );
 }
