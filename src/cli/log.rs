@@ -1,4 +1,4 @@
-//! `highwater log`: looks at partition logs on disk. Nothing is changed.
+//! `highwater log`: looks at partition logs on disk. Only `repair` (`repair.rs`) changes anything.
 //!
 //! `dump` prints a line for each batch, as Kafka's dump tool does, so that scripts written for one read the other.
 //! `verify` reads everything and prints only what is wrong. Both end with exit code 1 when something is.
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use super::records::RecordPrinter;
+use super::repair::{self, RepairArgs};
 use super::snapshot::ProducerLines;
 use super::CliError;
 use crate::runtime::{native, Rt};
@@ -34,6 +35,8 @@ pub(super) enum LogCommand {
         #[arg(value_name = "DIR", required = true)]
         dirs: Vec<PathBuf>,
     },
+    /// Cut damaged logs of a stopped broker at their first damaged batch, and rebuild damaged indexes.
+    Repair(RepairArgs),
 }
 
 pub(super) fn run(command: &LogCommand) -> Result<(), CliError> {
@@ -45,6 +48,10 @@ pub(super) fn run(command: &LogCommand) -> Result<(), CliError> {
         LogCommand::Verify { dirs } => {
             let dirs = dirs.clone();
             native::run(move |rt| async move { verify(&rt, &dirs).await })??
+        }
+        LogCommand::Repair(args) => {
+            let args = args.clone();
+            return native::run(move |rt| async move { repair::run(&rt, &args).await })?;
         }
     };
     match problems {

@@ -21,6 +21,7 @@ mod progress;
 mod records;
 mod remote;
 mod render;
+mod repair;
 mod serve;
 mod snapshot;
 mod topic;
@@ -45,7 +46,7 @@ struct Cli {
 enum Command {
     /// Run the broker.
     Serve(serve::ServeArgs),
-    /// Look at partition logs on disk; the broker must not be running on them.
+    /// Look at partition logs on disk, and cut damaged ones; the broker must not be running on them.
     #[command(subcommand)]
     Log(log::LogCommand),
     /// What can be configured, and the settings of topics and brokers.

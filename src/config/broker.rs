@@ -32,6 +32,14 @@ pub struct BrokerConfig {
     pub flush_on_ack: FlushOnAck,
     /// `min.insync.replicas`, the default of topics.
     pub min_insync_replicas: u32,
+    /// `log.segment.recycle`.
+    pub log_segment_recycle: bool,
+    /// `log.read.check.crcs`.
+    pub log_read_check_crcs: bool,
+    /// `log.scrub.max.bytes.per.second`; 0: no scrubbing.
+    pub log_scrub_max_bytes_per_second: u64,
+    /// `log.scrub.interval.hours`, hours.
+    pub log_scrub_interval_hours: u64,
     /// `checkpoint.bytes`.
     pub checkpoint_bytes: u64,
     /// `log.flush.offset.checkpoint.interval.ms`.
@@ -225,6 +233,10 @@ impl BrokerConfig {
             default_replication_factor: values.int("default.replication.factor")? as i16,
             flush_on_ack: values.word("flush.on.ack")?,
             min_insync_replicas: values.int("min.insync.replicas")? as u32,
+            log_segment_recycle: values.bool("log.segment.recycle")?,
+            log_read_check_crcs: values.bool("log.read.check.crcs")?,
+            log_scrub_max_bytes_per_second: values.int("log.scrub.max.bytes.per.second")? as u64,
+            log_scrub_interval_hours: values.int("log.scrub.interval.hours")? as u64,
             checkpoint_bytes: values.int("checkpoint.bytes")? as u64,
             log_flush_offset_checkpoint_interval_ms: values
                 .int("log.flush.offset.checkpoint.interval.ms")?

@@ -53,6 +53,10 @@ pub struct TopicConfig {
     pub flush_messages: i64,
     /// `flush.ms`: age of an unflushed record at which a flush is started.
     pub flush_ms: i64,
+    /// `log.segment.recycle` of the broker: whether files of deleted segments become new ones.
+    pub recycle_segments: bool,
+    /// `log.read.check.crcs` of the broker: whether reads from the disk check batches' checksums.
+    pub check_crc_on_read: bool,
     /// `checkpoint.bytes` of the broker: bytes flushed in a partition between two checkpoints.
     pub checkpoint_bytes: u64,
 }
@@ -141,6 +145,8 @@ impl TopicConfig {
             segment_jitter_ms: broker.log_roll_jitter_ms,
             flush_messages: broker.log_flush_interval_messages,
             flush_ms: broker.log_flush_interval_ms,
+            recycle_segments: broker.log_segment_recycle,
+            check_crc_on_read: broker.log_read_check_crcs,
             checkpoint_bytes: broker.checkpoint_bytes,
         }
     }

@@ -181,6 +181,13 @@ catalog! {
     REMOVED_SEGMENTS: Counter "highwater_segments_removed" [] "Segments removed by retention and DeleteRecords.";
     REMOVED: Counter "highwater_log_removed" in Bytes [] "Bytes of batches in the segments removed.";
 
+    SCRUB_SEGMENTS: Counter "highwater_scrub_segments" [] "Sealed segments re-read to find damage (log.scrub.max.bytes.per.second).";
+    SCRUB: Counter "highwater_scrub" in Bytes [] "Bytes re-read to find damage.";
+    SCRUB_PASSES: Counter "highwater_scrub_passes" [] "Passes over all partitions of a shard that were completed.";
+    SCRUB_REREADS: Counter "highwater_scrub_rereads" [] "Batches that were wrong when they were re-read and right at the second time; check the disk and its cables.";
+    SCRUB_INDEXES: Counter "highwater_scrub_indexes_rebuilt" [] "Segments whose indexes were found damaged and were rebuilt.";
+    SCRUB_DAMAGED: Counter "highwater_scrub_damaged_segments" [] "Damaged segments that re-reading found; their partitions are offline.";
+
     MEMORY_USED: Gauge "highwater_memory_used" in Bytes ["budget"] "Memory taken, by budget: requests, small_requests, decoding, answers, small_answers, group_members, writes, grown, cold_reads, cache.";
     MEMORY_LIMIT: Gauge "highwater_memory_limit" in Bytes ["budget"] "The size of each budget.";
     MEMORY_WAITS: Counter "highwater_memory_waits" [] "Requests that waited for request memory before they were read.";

@@ -128,6 +128,18 @@ counters! {
     removed_segments,
     /// Bytes of batches in those segments.
     removed_bytes,
+    /// Sealed segments that the scrubber re-read to their end.
+    scrub_segments,
+    /// Bytes that it re-read.
+    scrub_bytes,
+    /// Passes over all partitions of a shard that it completed.
+    scrub_passes,
+    /// Batches that it read wrong once, and right at the second read.
+    scrub_rereads,
+    /// Segments whose indexes it rebuilt.
+    scrub_indexes_rebuilt,
+    /// Damaged segments that it found.
+    scrub_damaged,
     /// Times a request waited for request memory.
     memory_waits,
     /// Requests sent to another shard.

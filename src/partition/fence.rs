@@ -78,7 +78,12 @@ impl Inner {
     pub(super) fn on_read_error(self: &Rc<Self>, error: &ReadError) -> ErrorCode {
         match error {
             ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
-            ReadError::Corrupt { .. } | ReadError::Device(_) => {
+            ReadError::Corrupt { .. } => {
+                // Said here and not by the log, which knows of no command.
+                self.go_offline(&format!("{error}; `highwater log repair` cuts it there"));
+                ErrorCode::KafkaStorageError
+            }
+            ReadError::Device(_) => {
                 self.go_offline(&error.to_string());
                 ErrorCode::KafkaStorageError
             }

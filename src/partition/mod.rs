@@ -30,6 +30,7 @@ mod open;
 mod produce;
 mod producers;
 mod retention;
+mod scrub;
 mod validate;
 mod waiters;
 

@@ -32,6 +32,7 @@ mod produce_tests;
 mod producers;
 mod retention;
 mod scrape;
+mod scrub;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -175,6 +176,7 @@ impl Shard {
         *shard.0.mesh.borrow_mut() = Some(mesh);
         background::start(&shard);
         retention::start(&shard);
+        scrub::start(&shard);
         groups::start(&shard);
         shard
     }

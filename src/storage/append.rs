@@ -164,15 +164,25 @@ impl LogShared {
     /// end for itself.
     pub(super) async fn create_segment(&self, base_offset: i64) -> Result<Segment, IoError> {
         let name = file_name(base_offset, "log");
-        let file = self.dir.open(&name, OpenMode::CreateNew).await?;
-        // A flush that began before cannot have synced the name; the next one will.
-        self.name_unsynced.set(true);
+        let config = self.config.get();
+        let recycled = self.recycler.take(&self.dir, &config, &name).await?;
+        let (file, allocated) = match recycled {
+            Some(recycled) => recycled,
+            None => {
+                let file = self.dir.open(&name, OpenMode::CreateNew).await?;
+                // A flush that began before cannot have synced the name; the next one will.
+                self.name_unsynced.set(true);
+                (file, 0)
+            }
+        };
         let rt = self.storage.rt();
         let clock = RollClock {
             created_ms: rt.wall_clock_ms(),
-            jitter_ms: self.config.get().draw_jitter_ms(rt),
+            jitter_ms: config.draw_jitter_ms(rt),
         };
-        Ok(Segment::new_active(base_offset, file, clock))
+        let segment = Segment::new_active(base_offset, file, clock);
+        segment.set_allocated(allocated);
+        Ok(segment)
     }
 
     fn fill(&self, tail: &[u8], batches: &[LogBatch]) -> SharedBuf {

@@ -7,6 +7,11 @@ use crate::protocol::batch::BatchHeader as ProtocolHeader;
 
 pub(super) use crate::protocol::batch::{stamp, HEADER_BYTES};
 
+/// Where a batch stores its CRC.
+const CRC_AT: usize = 17;
+/// Where the part of a batch begins that its CRC covers.
+pub(super) const CRC_FROM: usize = 21;
+
 /// The fields of a batch's header that the log uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchHeader {
@@ -23,6 +28,13 @@ impl BatchHeader {
     pub(super) fn parse(bytes: &[u8]) -> Result<BatchHeader, String> {
         let fields = ProtocolHeader::parse(bytes).map_err(|e| e.to_string())?;
         BatchHeader::check(&fields)
+    }
+
+    /// Whether the CRC that a whole batch stores is that of its content. `batch` is at least
+    /// a header long.
+    pub(super) fn crc_matches(batch: &[u8]) -> bool {
+        let computed = crc_fast::crc32_iscsi(&batch[CRC_FROM..]);
+        batch[CRC_AT..CRC_FROM] == computed.to_be_bytes()
     }
 
     /// Checks what no batch of a log can have. The error is a sentence.

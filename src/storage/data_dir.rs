@@ -378,7 +378,7 @@ async fn open_meta(
 }
 
 /// Removes the clean-shutdown marker, durably. True if it was there.
-async fn take_clean_marker(dir: &Dir) -> Result<bool, DataDirError> {
+pub(super) async fn take_clean_marker(dir: &Dir) -> Result<bool, DataDirError> {
     match dir.remove_file(CLEAN_MARKER_FILE).await {
         Ok(()) => {
             dir.sync(SyncSite::CleanMarkerRemove).await?;
@@ -432,7 +432,7 @@ async fn list_partitions(dir: &Dir) -> Result<Vec<PartitionName>, DataDirError> 
     Ok(partitions)
 }
 
-async fn read_checkpoint(dir: &Dir, name: &str) -> Result<Checkpoint, DataDirError> {
+pub(super) async fn read_checkpoint(dir: &Dir, name: &str) -> Result<Checkpoint, DataDirError> {
     match dir.read_small(name, CHECKPOINT_BYTES_MAX).await {
         Ok(bytes) => Ok(match checkpoint_file::parse(&bytes) {
             Ok(entries) => Checkpoint::Read(entries),
@@ -459,7 +459,7 @@ pub const LOG_START_FILE: &str = "log-start-offset-checkpoint";
 pub const CLEANER_FILE: &str = "cleaner-offset-checkpoint";
 /// The clean-shutdown marker of a data directory.
 pub const CLEAN_MARKER_FILE: &str = ".kafka_cleanshutdown";
-const LOCK_FILE: &str = ".lock";
+pub(super) const LOCK_FILE: &str = ".lock";
 const META_FILE: &str = "meta.properties";
 /// No broker epoch yet: a single node has none.
 const CLEAN_MARKER: &[u8] = b"{\"version\":0,\"brokerEpoch\":-1}";

@@ -108,6 +108,9 @@ impl Log {
         }
         let mut report = load.report;
         let log = load.assemble(scanned, log_start).await?;
+        if mode.cleaned_to.is_some() {
+            log.0.recycler.end();
+        }
         if report.scanned_bytes >= RECHECKPOINT_BYTES && !mode.clean {
             log.checkpoint().await.map_err(LoadError::Checkpoint)?;
         }

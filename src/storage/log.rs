@@ -21,6 +21,7 @@ use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
 use super::producer_state::{BatchProducer, ProducerStates};
 use super::read::ReadAhead;
+use super::recycle::{RecyclePool, Recycler};
 use super::segment::{file_name, OpenSegments, Segment};
 use super::LoadError;
 use crate::observe::Counters;
@@ -43,6 +44,7 @@ pub(super) struct StorageShared {
     grown: Budget,
     pub(super) flusher: Flusher,
     pub(super) open_segments: OpenSegments,
+    pub(super) recycling: Rc<RecyclePool>,
     pub(super) counters: Rc<Counters>,
     next_log: Cell<u64>,
 }
@@ -157,6 +159,7 @@ pub(super) struct LogShared {
     /// Told when a flush of this log ended, or the log closed.
     pub(super) flush_ended: Event,
     pub(super) read_ahead: ReadAhead,
+    pub(super) recycler: Rc<Recycler>,
 }
 
 pub(super) struct LogState {
@@ -237,6 +240,7 @@ impl Storage {
             grown: Budget::new(limits.write_bytes),
             flusher: Flusher::new(rt.clone(), limits.flushes_in_flight_max),
             open_segments: OpenSegments::new(limits.open_segments_max),
+            recycling: Rc::new(RecyclePool::new(rt.clone())),
             counters: Rc::default(),
             next_log: Cell::new(0),
             rt,
@@ -347,6 +351,10 @@ impl Log {
                 storage.0.open_segments.used(segment);
             }
         }
+        let recycler = Rc::new(Recycler::new(storage.0.recycling.clone()));
+        if config.compacted {
+            recycler.end();
+        }
         let id = storage.0.next_log.get();
         storage.0.next_log.set(id + 1);
         Log(Rc::new(LogShared {
@@ -376,6 +384,7 @@ impl Log {
             seal_task: Cell::new(SealTask::Idle),
             flush_ended: Event::new(),
             read_ahead: ReadAhead::new(),
+            recycler,
             storage,
         }))
     }
@@ -414,6 +423,14 @@ impl Log {
     /// Replaces the settings; they hold from the next append on.
     pub fn set_config(&self, config: LogConfig) {
         self.0.config.set(config);
+        if config.compacted {
+            // For good: from now on it may be compacted at any time.
+            self.0.recycler.end();
+        } else if !config.recycle_segments {
+            self.0
+                .recycler
+                .drop_spares(self.0.storage.rt(), &self.0.dir);
+        }
     }
 
     /// The latest leader epoch that the log knows.
@@ -496,7 +513,10 @@ impl Drop for LogShared {
 pub(super) struct IoGate(Rc<GateState>);
 
 struct GateState {
-    inside: Cell<usize>,
+    /// How many are inside, by the side on which they entered.
+    inside: [Cell<usize>; 2],
+    /// The side on which they enter now.
+    side: Cell<usize>,
     door: Cell<Door>,
     changed: Event,
 }
@@ -511,7 +531,7 @@ enum Door {
 }
 
 /// Being inside the gate.
-pub(super) struct IoGuard(Rc<GateState>);
+pub(super) struct IoGuard(Rc<GateState>, usize);
 
 /// Having the log for oneself; opens the gate again when dropped.
 pub(super) struct ExclusiveGuard(Rc<GateState>);
@@ -523,7 +543,8 @@ pub(super) struct GateClosed;
 impl IoGate {
     fn new() -> IoGate {
         IoGate(Rc::new(GateState {
-            inside: Cell::new(0),
+            inside: Default::default(),
+            side: Cell::new(0),
             door: Cell::new(Door::Open),
             changed: Event::new(),
         }))
@@ -538,8 +559,23 @@ impl IoGate {
         if self.0.door.get() == Door::Closed {
             return Err(GateClosed);
         }
-        self.0.inside.set(self.0.inside.get() + 1);
-        Ok(IoGuard(self.0.clone()))
+        let side = self.0.side.get();
+        let inside = &self.0.inside[side];
+        inside.set(inside.get() + 1);
+        Ok(IoGuard(self.0.clone(), side))
+    }
+
+    /// Waits until everybody who is inside now has left; keeps nobody out.
+    pub(super) async fn grace(&self) {
+        let gate = &self.0;
+        let other = || &gate.inside[1 - gate.side.get()];
+        // Those whom an earlier grace waits for.
+        gate.changed.wait_until(|| other().get() == 0).await;
+        let left = gate.side.get();
+        gate.side.set(1 - left);
+        gate.changed
+            .wait_until(|| gate.inside[left].get() == 0)
+            .await;
     }
 
     /// True once the gate is closed for good.
@@ -558,7 +594,7 @@ impl IoGate {
         }
         self.0.door.set(Door::Held);
         let guard = ExclusiveGuard(self.0.clone());
-        self.0.changed.wait_until(|| self.0.inside.get() == 0).await;
+        self.0.changed.wait_until(|| self.0.is_empty()).await;
         Ok(guard)
     }
 
@@ -575,14 +611,21 @@ impl IoGate {
             .await;
         self.0.door.set(Door::Closed);
         self.0.changed.notify_all();
-        self.0.changed.wait_until(|| self.0.inside.get() == 0).await;
+        self.0.changed.wait_until(|| self.0.is_empty()).await;
+    }
+}
+
+impl GateState {
+    fn is_empty(&self) -> bool {
+        self.inside.iter().all(|inside| inside.get() == 0)
     }
 }
 
 impl Drop for IoGuard {
     fn drop(&mut self) {
-        self.0.inside.set(self.0.inside.get() - 1);
-        if self.0.inside.get() == 0 {
+        let inside = &self.0.inside[self.1];
+        inside.set(inside.get() - 1);
+        if inside.get() == 0 {
             self.0.changed.notify_all();
         }
     }

@@ -35,9 +35,12 @@ mod read;
 mod recover;
 #[cfg(test)]
 pub(crate) mod recovery_tests;
+mod recycle;
+pub mod repair;
 mod retention;
 mod retire;
 mod scan;
+mod scrub;
 mod segment;
 mod segment_ends;
 mod throttle;
@@ -58,5 +61,6 @@ pub use producer_state::{
 pub use read::ReadSlices;
 pub use retention::{RemovedHead, RetentionError, RetentionRules};
 pub use retire::RetireError;
+pub use scrub::Scrubbed;
 pub use throttle::Throttle;
 pub use timestamps::TimestampOffset;

@@ -10,9 +10,12 @@
 //! Several consecutive batches in one buffer are one slice. A read may return less
 //! than there is: at most one chunk comes from disk.
 //!
-//! What it is not: it knows no high watermark, and it does not check CRCs.
+//! With `check_crc_on_read` the CRC of every batch in a chunk is checked once, when the chunk
+//! is read; what comes from the cache was checked then, or was never on the disk.
+//!
+//! What it is not: it knows no high watermark.
 
-use super::batch::HEADER_BYTES;
+use super::batch::{BatchHeader, HEADER_BYTES};
 use super::cache::{BatchRun, Lookup, RunBatch};
 use super::log::LogShared;
 use super::segment::{Segment, SegmentPhase};
@@ -275,6 +278,7 @@ impl LogShared {
         mut wanted: usize,
     ) -> Result<BatchRun, ReadError> {
         let extent = segment.extent();
+        let check_crc = self.config.get().check_crc_on_read;
         loop {
             self.storage.rt().yield_if_needed().await;
             let rest = extent.len.saturating_sub(position);
@@ -295,6 +299,14 @@ impl LogShared {
                 let end = start + header.len as usize;
                 if needed && end > buf.len() {
                     partial_bytes = header.len as usize;
+                    break;
+                }
+                if needed && check_crc && !BatchHeader::crc_matches(&buf[start..end]) {
+                    let detail = "the batch's CRC does not match its content".to_owned();
+                    // What stands before it is good, and is served.
+                    if batches.is_empty() {
+                        return Err(corrupt(file, position + start as u64, detail));
+                    }
                     break;
                 }
                 if needed {

@@ -310,13 +310,15 @@ impl LogShared {
         Ok(())
     }
 
-    /// Unlinks files after `file.delete.delay.ms`, in the background. A log that is closed
-    /// before leaves them to the next load.
+    /// Unlinks files after `file.delete.delay.ms`, in the background, or keeps them to become
+    /// new segments (`recycle.rs`). A log that is closed before leaves them to the next load.
     fn unlink_later(&self, names: Vec<String>) {
         if names.is_empty() {
             return;
         }
-        let delay = Duration::from_millis(self.config.get().file_delete_delay_ms);
+        let config = self.config.get();
+        let delay = Duration::from_millis(config.file_delete_delay_ms);
+        let recycler = self.recycler.clone();
         let (rt, dir, gate) = (
             self.storage.rt().clone(),
             self.dir.clone(),
@@ -327,6 +329,16 @@ impl LogShared {
             for name in names {
                 if gate.is_closed() {
                     return;
+                }
+                if name.ends_with(".log.deleted") {
+                    match recycler.keep(&dir, &gate, &config, &name).await {
+                        Ok(true) => continue,
+                        Ok(false) => {}
+                        Err(error) => tracing::warn!("{error}; the file is not used again"),
+                    }
+                    if gate.is_closed() {
+                        return;
+                    }
                 }
                 match dir.remove_file(&name).await {
                     Err(error) if error.kind != IoErrorKind::NotFound => {

@@ -30,6 +30,8 @@ impl Log {
     /// No other log may be loaded from the directory.
     pub async fn retire(&self) -> Result<(), RetireError> {
         let log = &*self.0;
+        log.recycler.end();
+        log.storage.0.recycling.note_retired(&self.0);
         // Whoever enters from here on finds the fence.
         log.fence_off(FlushError::Fenced("the log is being rebuilt".to_owned()));
         let alone = log.gate.exclusive().await;

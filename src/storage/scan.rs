@@ -10,7 +10,7 @@
 //!
 //! What it is not: it changes no file, and takes no decision on what it finds.
 
-use super::batch::{BatchHeader, HEADER_BYTES};
+use super::batch::{BatchHeader, CRC_FROM, HEADER_BYTES};
 use super::index::{OffsetIndex, TimeIndex};
 use super::producer_replay::ProducerReplay;
 use crate::protocol::batch::BatchHeader as ProtocolHeader;
@@ -107,7 +107,7 @@ impl<'a> BatchScanner<'a> {
                 false,
             );
         }
-        let crc_valid = match self.crc(position + CRC_FROM, position + len).await? {
+        let crc_valid = match self.crc(position + CRC_FROM as u64, position + len).await? {
             Some(computed) => computed == fields.crc,
             None => return bad("the file became shorter while it was read".into(), false),
         };
@@ -461,5 +461,3 @@ impl Builder {
 const READS_MAX: usize = 3;
 /// The size of a read.
 pub(super) const READ_BYTES: u64 = 1 << 20;
-/// Where the part of a batch begins that its CRC covers.
-const CRC_FROM: u64 = 21;

@@ -251,7 +251,7 @@ impl LogShared {
     }
 
     /// Takes over the indexes that a scan to the segment's end gave.
-    fn take_scan(
+    pub(super) fn take_scan(
         &self,
         segment: &Rc<Segment>,
         file: &File,

@@ -5,6 +5,7 @@ use super::{
     INDEX_BYTES, LZ4_LEVEL, NEVER, NO_COMPACTION, SEGMENT_BYTES, TIMESTAMP_TYPE, ZSTD_LEVEL,
 };
 use crate::config::table::Setting;
+use crate::config::value::Kind;
 
 pub(super) const ROWS: &[Setting] = &[
     // Durability.
@@ -164,6 +165,37 @@ pub(super) const ROWS: &[Setting] = &[
         int(0, i64::MAX),
         "60000",
         "How long the files of a deleted segment stay on the disk.",
+    )
+    .dynamic(),
+    broker(
+        "log.segment.recycle",
+        Kind::Bool,
+        "false",
+        "Whether the files of deleted segments become new segments of the same partition, which makes \
+         flushes cheaper; each is overwritten with zeros first, in the background. Not where a log is \
+         compacted.",
+    )
+    .dynamic(),
+    broker(
+        "log.read.check.crcs",
+        Kind::Bool,
+        "false",
+        "Whether the checksum of every batch that is read from the disk for a consumer is checked; consumers \
+         check it themselves (`check.crcs`).",
+    )
+    .dynamic(),
+    broker(
+        "log.scrub.max.bytes.per.second",
+        int(0, i64::MAX),
+        "8388608",
+        "How fast old segments are re-read in the background to find damage, in all of the broker; 0: they are not.",
+    )
+    .dynamic(),
+    broker(
+        "log.scrub.interval.hours",
+        int(1, I32_MAX),
+        "168",
+        "The least time between two beginnings of such a pass over all segments.",
     )
     .dynamic(),
     broker(

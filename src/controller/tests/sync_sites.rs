@@ -40,12 +40,12 @@ fn expected(site: SyncSite) -> Expected {
         | SyncSite::PartitionRemove
         | SyncSite::DataDirFormat
         | SyncSite::CleanMarkerWrite
-        | SyncSite::CleanMarkerRemove => Noticed(life_without_sync),
+        | SyncSite::CleanMarkerRemove
+        | SyncSite::SegmentRecycle => Noticed(life_without_sync),
         SyncSite::MetadataSnapshot => Noticed(metadata_snapshot),
-        SyncSite::CompactedSegment
-        | SyncSite::CompactionSwap
-        | SyncSite::CleanerCheckpoint
-        | SyncSite::SegmentRecycle => Unnoticed(life_without_sync, "not built"),
+        SyncSite::CompactedSegment | SyncSite::CompactionSwap | SyncSite::CleanerCheckpoint => {
+            Unnoticed(life_without_sync, "not built")
+        }
     }
 }
 

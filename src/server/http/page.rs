@@ -138,6 +138,12 @@ fn counters(page: &mut Page, sum: &CountersSnapshot) {
         (&ROLLS, sum.segment_rolls),
         (&REMOVED_SEGMENTS, sum.removed_segments),
         (&REMOVED, sum.removed_bytes),
+        (&SCRUB_SEGMENTS, sum.scrub_segments),
+        (&SCRUB, sum.scrub_bytes),
+        (&SCRUB_PASSES, sum.scrub_passes),
+        (&SCRUB_REREADS, sum.scrub_rereads),
+        (&SCRUB_INDEXES, sum.scrub_indexes_rebuilt),
+        (&SCRUB_DAMAGED, sum.scrub_damaged),
         (&MEMORY_WAITS, sum.memory_waits),
         (&MESH_REQUESTS, sum.mesh_requests),
     ];

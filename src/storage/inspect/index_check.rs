@@ -8,7 +8,7 @@ use crate::storage::scan::ScannedBatch;
 use std::path::PathBuf;
 
 /// Holds a segment's indexes against its batches as they are read.
-pub(super) struct IndexCheck {
+pub(in crate::storage) struct IndexCheck {
     index_path: PathBuf,
     time_index_path: PathBuf,
     /// Entries not yet met, in order.
@@ -17,13 +17,13 @@ pub(super) struct IndexCheck {
     times: std::vec::IntoIter<(i64, i64)>,
     next_time: Option<(i64, i64)>,
     timestamp_max: i64,
-    pub(super) problems: Vec<Problem>,
+    pub(in crate::storage) problems: Vec<Problem>,
 }
 
 impl IndexCheck {
     /// Reads both indexes. A segment that is not sealed may have none, or one that Kafka
     /// reserved space in (zeros behind the entries).
-    pub(super) async fn read(
+    pub(in crate::storage) async fn read(
         dir: &Dir,
         base: i64,
         sealed: bool,
@@ -88,7 +88,7 @@ impl IndexCheck {
         Ok(Some(bytes.slice(..used)))
     }
 
-    pub(super) fn on_batch(&mut self, batch: &ScannedBatch) {
+    pub(in crate::storage) fn on_batch(&mut self, batch: &ScannedBatch) {
         let header = &batch.header;
         while let Some((offset, position)) = self.next {
             if u64::from(position) > batch.position {
@@ -118,7 +118,7 @@ impl IndexCheck {
         }
     }
 
-    pub(super) fn finish(&mut self) {
+    pub(in crate::storage) fn finish(&mut self) {
         while let Some((offset, position)) = self.next {
             self.index_problem(offset, position);
             self.next = self.entries.next();

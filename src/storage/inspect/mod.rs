@@ -10,7 +10,7 @@ mod index_check;
 #[cfg(test)]
 mod tests;
 
-use self::index_check::IndexCheck;
+pub(super) use self::index_check::IndexCheck;
 use super::checkpoint_file::{self, Checkpoint};
 use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};

@@ -6,6 +6,7 @@ mod head;
 mod losses;
 mod power_cut;
 mod producers;
+mod recycle;
 mod scenario;
 mod sites;
 

@@ -108,8 +108,9 @@ impl Scenario {
         let config = LogConfig {
             segment_bytes: 8_000 + world.random_below(segment_bytes_more) as u32,
             index_interval_bytes: [0, 500, 4_096][world.random_below(3) as usize],
-            check_crc_on_read: false,
+            check_crc_on_read: world.random_below(2) == 0,
             recycle_segments: world.random_below(2) == 0,
+            file_delete_delay_ms: [0, 60_000][world.random_below(2) as usize],
             ..LogConfig::default()
         };
         Scenario {
