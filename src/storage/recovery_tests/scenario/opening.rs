@@ -164,7 +164,9 @@ impl Life {
             return Err(format!("{flushed} of {end} flushed after a load").into());
         }
         let keep = model.batches.partition_point(|b| b.last_offset < end);
-        if keep > 0 && model.batches[keep - 1].last_offset + 1 != end {
+        // What ends below its start begins anew there, which may be inside a batch.
+        let anew = damaged && end == model.log_start;
+        if keep > 0 && model.batches[keep - 1].last_offset + 1 != end && !anew {
             return Err(format!("LEO {end} is inside a batch").into());
         }
         model.tally.unflushed_lost += (model.batches.len() - keep) as u64;
