@@ -277,6 +277,7 @@ impl fmt::Display for SummaryLine<'_> {
             reserved_bytes,
             has_gaps,
             problems,
+            ..
         } = self.0;
         let (batches, records) = (
             Count(*batches, "batch", "batches"),

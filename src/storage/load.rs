@@ -24,6 +24,7 @@ use super::log_files::{
 };
 use super::producer_replay::producers_at;
 use super::recover::{remove_beyond, Recovery, RecoveryStart, ScannedSegment};
+use super::scan::read_surely;
 use super::segment::MAX_TIMESTAMP_UNKNOWN;
 use super::segment_ends::check_ends;
 use super::{LoadError, Log, LogConfig, Storage};
@@ -319,7 +320,7 @@ impl Load<'_> {
             producers,
         } = scanned.pop().expect("at least one segment");
         let block = scan.len - scan.len % BLOCK_BYTES as u64;
-        let tail = file.read_at(block, (scan.len - block) as usize).await?;
+        let tail = read_surely(&file, block, (scan.len - block) as usize).await?;
         let mut segments = Vec::new();
         for (base, files) in self.files.segments.range(..base_offset) {
             let found = scanned.iter().find(|s| s.base_offset == *base);

@@ -35,7 +35,7 @@ mod producer_state;
 mod read;
 mod recover;
 #[cfg(test)]
-mod recovery_tests;
+pub(crate) mod recovery_tests;
 mod recycle;
 pub mod repair;
 mod retention;

@@ -191,7 +191,7 @@ impl Recycler {
         if self.ended.get() {
             return Ok(false);
         }
-        if bytes % WIPE_BYTES as u64 != 0 {
+        if !bytes.is_multiple_of(WIPE_BYTES as u64) {
             file.truncate(bytes).await?;
         }
         file.sync_data(SyncSite::SegmentRecycle).await?;

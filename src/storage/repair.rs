@@ -354,7 +354,8 @@ impl RepairDir {
     async fn write_indexes(&self, dir: &Dir, base: i64) -> Result<(), RepairError> {
         let file = dir.open(&file_name(base, LOG), OpenMode::Read).await?;
         let size = file.size().await?;
-        let start = ScanStart::segment_start(base);
+        // Whether the batches belong there was judged before.
+        let start = ScanStart::segment_start(base).with_gaps(true);
         let scan = scan_segment(&self.rt, &file, base, size, start, INTERVAL_BYTES, -1).await?;
         match scan.bad {
             None => write_indexes(dir, base, &scan.index, &scan.complete_time_index()).await?,

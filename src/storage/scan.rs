@@ -5,13 +5,16 @@
 //! as the file: its CRC is computed over as many reads as it takes, so memory is
 //! bounded by one read. Between reads other tasks run.
 //!
+//! What looks wrong is read again, a few times, before it counts: a bit that came wrong from the
+//! device for once must not cost what was flushed.
+//!
 //! What it is not: it changes no file, and takes no decision on what it finds.
 
 use super::batch::{BatchHeader, CRC_FROM, HEADER_BYTES};
 use super::index::{OffsetIndex, TimeIndex};
 use super::producer_replay::ProducerReplay;
 use crate::protocol::batch::BatchHeader as ProtocolHeader;
-use crate::runtime::{File, IoError, Rt};
+use crate::runtime::{File, IoError, IoErrorKind, Rt};
 use bytes::Bytes;
 
 /// Walks the batches of a file.
@@ -115,6 +118,13 @@ impl<'a> BatchScanner<'a> {
             fields,
             crc_valid,
         }))
+    }
+
+    /// Goes back to `position` and forgets what was read from there on.
+    fn read_again(&mut self, position: u64) {
+        self.position = position;
+        self.window = Bytes::new();
+        self.window_at = position;
     }
 
     /// The CRC-32C of the bytes from `from` to `to`; `None` if the file ends before.
@@ -290,6 +300,25 @@ pub(super) async fn scan_segment(
     Ok(scan)
 }
 
+/// Reads bytes that will be written again, as the last partial block of a log is: two reads must
+/// give the same, so that a bit that came wrong for once does not become the data.
+pub(super) async fn read_surely(file: &File, position: u64, len: usize) -> Result<Bytes, IoError> {
+    let mut before = file.read_at(position, len).await?;
+    for _ in 0..READS_MAX {
+        let again = file.read_at(position, len).await?;
+        if again == before {
+            return Ok(again);
+        }
+        before = again;
+    }
+    Err(IoError::new(
+        "read",
+        file.path(),
+        IoErrorKind::Device,
+        format!("each read of {len} bytes at {position} gives something else"),
+    ))
+}
+
 /// The largest timestamp of the batch at the start of a segment.
 async fn first_batch_timestamp(file: &File) -> Result<Option<i64>, IoError> {
     let head = file.read_at(0, HEADER_BYTES).await?;
@@ -349,36 +378,53 @@ impl Builder {
         let mut scanner = BatchScanner::new(rt, file, position, size);
         self.scan.len = position;
         self.scan.next_offset = next_offset;
+        // Where bytes looked wrong, and how often they were read.
+        let mut doubt = (position, 0);
         loop {
-            match scanner.next().await? {
+            let at = scanner.position;
+            let bad = match scanner.next().await? {
                 ScanStep::End => break,
-                ScanStep::Bad(bad) => {
-                    self.scan.bad = Some(bad);
-                    break;
-                }
-                ScanStep::Batch(batch) => match self.refusal(&batch) {
-                    None => self.add(&batch),
-                    Some(detail) => {
-                        self.scan.bad = Some(BadBatch {
-                            position: batch.position,
-                            detail,
-                            zeros: false,
-                        });
-                        break;
+                ScanStep::Bad(bad) => bad,
+                ScanStep::Batch(batch) => match self.refusal(file, &batch).await? {
+                    None => {
+                        self.add(&batch);
+                        continue;
                     }
+                    Some(detail) => BadBatch {
+                        position: at,
+                        detail,
+                        zeros: false,
+                    },
                 },
+            };
+            doubt = match doubt.0 == at {
+                true => (at, doubt.1 + 1),
+                false => (at, 1),
+            };
+            if bad.zeros || doubt.1 == READS_MAX {
+                self.scan.bad = Some(bad);
+                break;
             }
+            scanner.read_again(at);
         }
         self.scan.scanned_bytes = self.scan.len - position;
         Ok(self.scan)
     }
 
     /// Why a whole batch is not the next one of this log. Base offset and leader epoch
-    /// are outside the CRC.
-    fn refusal(&self, batch: &ScannedBatch) -> Option<String> {
+    /// are outside the CRC: an epoch that rises is read a second time, because all batches
+    /// behind it are held against it.
+    async fn refusal(&self, file: &File, batch: &ScannedBatch) -> Result<Option<String>, IoError> {
         let header = &batch.header;
         let last_relative = header.last_offset - self.scan.index.base_offset();
-        if !batch.crc_valid {
+        if header.leader_epoch > self.epoch {
+            let again = file.read_at(batch.position, HEADER_BYTES).await?;
+            let epoch = ProtocolHeader::parse(&again).map(|h| h.leader_epoch);
+            if epoch.ok() != Some(header.leader_epoch) {
+                return Ok(Some("two reads give two leader epochs".into()));
+            }
+        }
+        Ok(if !batch.crc_valid {
             Some("the batch's CRC does not match its content".into())
         } else if header.base_offset < self.scan.next_offset
             || (header.base_offset > self.scan.next_offset && !self.gaps)
@@ -396,7 +442,7 @@ impl Builder {
             Some("the batch lies beyond what a segment can hold".into())
         } else {
             None
-        }
+        })
     }
 
     fn add(&mut self, batch: &ScannedBatch) {
@@ -427,5 +473,7 @@ impl Builder {
     }
 }
 
+/// How often bytes are read that look wrong, or until two reads give the same.
+const READS_MAX: usize = 3;
 /// The size of a read.
 pub(super) const READ_BYTES: u64 = 1 << 20;

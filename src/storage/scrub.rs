@@ -216,7 +216,7 @@ impl Scrub<'_> {
 
     /// In a log that is or was compacted.
     fn gaps_allowed(&self) -> bool {
-        self.log.config.get().compacted || self.log.recycler.has_ended()
+        self.log.may_have_gaps.get()
     }
 
     async fn read_indexes(&self) -> Result<IndexCheck, IoError> {

@@ -18,7 +18,7 @@ use super::log::{LoadedSegment, LogShared};
 use super::log_files::{file_name, LogFiles, LOG};
 use super::producer_replay::producers_at;
 use super::recover::remove_beyond;
-use super::scan::{scan_segment, ScanStart};
+use super::scan::{read_surely, scan_segment, ScanStart};
 use super::segment::Segment;
 use super::walk::SegmentWalk;
 use super::{Log, TruncateError};
@@ -106,7 +106,7 @@ impl LogShared {
         let producers = producers_at(rt, &self.dir, &files, end).await?;
 
         let block = len - len % BLOCK_BYTES as u64;
-        let tail = file.read_at(block, (len - block) as usize).await?;
+        let tail = read_surely(&file, block, (len - block) as usize).await?;
         let active = LoadedSegment {
             base_offset: base,
             next_offset: end,

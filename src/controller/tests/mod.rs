@@ -4,6 +4,7 @@ mod alter;
 mod crash;
 mod plan;
 mod replay;
+mod sync_sites;
 
 use super::plan::Limits;
 use super::NewTopic;

@@ -2,7 +2,7 @@
 
 use super::disk::State;
 use super::executor::Core;
-use super::fault::WriteFault;
+use super::fault::{FaultKind, FaultRates, WriteFault};
 use super::world::Node;
 use super::PowerCut;
 use crate::runtime::SyncSite;
@@ -91,6 +91,18 @@ impl SimDisk {
         self.state().faults.fail_nth_sync(site, n, errno);
     }
 
+    /// From now on operations fail by chance, by these rates; the node's seed decides when. Replaces the rates
+    /// before; [`SimDisk::clear_faults`] ends it.
+    pub fn faults_by_seed(&self, rates: FaultRates) {
+        let seed = self.core.rng.next_u64();
+        self.state().faults.plan(rates, seed);
+    }
+
+    /// How many times the rates of [`SimDisk::faults_by_seed`] have had `kind` happen.
+    pub fn planned_faults(&self, kind: FaultKind) -> u64 {
+        self.state().faults.fired_of(kind)
+    }
+
     /// Ends all faults but the capacity.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
@@ -122,6 +134,12 @@ impl SimDisk {
     /// A file's content as the running system sees it; `None` if there is none.
     pub fn read_raw(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         self.state().fs.read_raw(path.as_ref())
+    }
+
+    /// The files of a directory, by name, with what of each would be left if the power were cut now and all that
+    /// is not durable were lost. A directory whose own name is not durable has none.
+    pub fn read_durable(&self, dir: impl AsRef<Path>) -> Vec<(String, Vec<u8>)> {
+        self.state().fs.list_durable(dir.as_ref())
     }
 
     /// Makes a file of this content, durably, with the directories above it.

@@ -7,7 +7,7 @@
 
 use super::content::Change;
 use super::executor::{Core, Timer};
-use super::fault::{Faults, WriteFault};
+use super::fault::{FaultKind, Faults, WriteFault};
 use super::fs::{FileSystem, InodeId};
 use super::rt::SimRt;
 use super::PowerCut;
@@ -125,6 +125,8 @@ pub(super) enum Op {
 pub(super) enum Outcome {
     Done,
     Bytes(Bytes),
+    /// Fewer than there are.
+    Part(Bytes),
     Size(u64),
     Yes(bool),
     Entries(Vec<DirEntry>),
@@ -156,8 +158,8 @@ impl Disk {
         op: Op,
     ) -> crate::runtime::local::OneshotReceiver<Result<Outcome, IoError>> {
         let (done, receiver) = oneshot();
-        let latency = op.latency_nanos(core);
         let mut state = self.0.borrow_mut();
+        let latency = op.latency_nanos(core) * state.slowness(&op);
         state.next_op += 1;
         let id = state.next_op;
         let in_flight = InFlight {
@@ -283,7 +285,17 @@ impl State {
             } => {
                 self.reads += 1;
                 self.faults.on_read(&path)?;
-                Ok(Outcome::Bytes(self.fs.file(inode).live.read(pos, len)))
+                let mut bytes = self.fs.file(inode).live.read(pos, len);
+                let short = bytes.len() > 1 && self.faults.strikes(FaultKind::ShortRead, &path);
+                if short {
+                    let fewer = 1 + self.faults.draw_below(bytes.len() as u64 - 1);
+                    bytes.truncate(fewer as usize);
+                }
+                let bytes = self.flip(inode, &path, pos, bytes);
+                Ok(match short {
+                    true => Outcome::Part(bytes),
+                    false => Outcome::Bytes(bytes),
+                })
             }
             Op::SyncData { inode, path, site } => {
                 let file = |fs: &mut FileSystem, failed| {
@@ -293,7 +305,7 @@ impl State {
                         fs.file_mut(inode).flush(seq_at_start);
                     }
                 };
-                self.sync("fdatasync", &path, site, file)
+                self.sync("fdatasync", &path, site, FaultKind::FlushError, file)
             }
             Op::PreAllocate { inode, path, size } => {
                 self.room_for("fallocate", &path, inode, size)?;
@@ -318,11 +330,12 @@ impl State {
             Op::List { path } => Ok(Outcome::Entries(self.fs.list(&path)?)),
             Op::SyncDir { path, site } => {
                 let inode = self.fs.find_dir("fsync", &path)?;
-                self.sync("fsync", &path, site, |fs, failed| {
+                let dir = |fs: &mut FileSystem, failed: bool| {
                     if !failed {
                         fs.flush_dir(inode, seq_at_start);
                     }
-                })
+                };
+                self.sync("fsync", &path, site, FaultKind::DirSyncError, dir)
             }
             Op::RemoveFile { path } => self.fs.remove_file(&path).map(|()| Outcome::Done),
             Op::Rename { dir, from, to } => {
@@ -345,7 +358,8 @@ impl State {
                         ),
                     ));
                 }
-                Ok(Outcome::Bytes(content.read(0, content.size() as usize)))
+                let bytes = content.read(0, content.size() as usize);
+                Ok(Outcome::Bytes(self.flip(inode, &path, 0, bytes)))
             }
             Op::WriteWhole { path, content } => self.write_whole(core, &path, content),
             Op::Lock { path } => {
@@ -437,10 +451,11 @@ impl State {
         op: &'static str,
         path: &Path,
         site: SyncSite,
+        kind: FaultKind,
         flush: impl FnOnce(&mut FileSystem, bool),
     ) -> Result<Outcome, IoError> {
         *self.sync_counts.entry(site).or_default() += 1;
-        if let Some(errno) = self.faults.on_sync(site) {
+        if let Some(errno) = self.faults.on_sync(site, kind, path) {
             flush(&mut self.fs, true);
             return Err(IoError::from_errno(op, path.display().to_string(), errno));
         }
@@ -448,6 +463,36 @@ impl State {
             flush(&mut self.fs, false);
         }
         Ok(Outcome::Done)
+    }
+
+    /// What a read of the file at `pos` gives, where the plan may have a bit wrong.
+    fn flip(&mut self, inode: InodeId, path: &Path, pos: u64, bytes: Bytes) -> Bytes {
+        if bytes.is_empty() {
+            return bytes;
+        }
+        let lasting = self.faults.strikes(FaultKind::LastingBitFlip, path);
+        if !lasting && !self.faults.strikes(FaultKind::BitFlip, path) {
+            return bytes;
+        }
+        let bit = self.faults.draw_below(bytes.len() as u64 * 8);
+        let at = (bit / 8) as usize;
+        let mut flipped = bytes.to_vec();
+        flipped[at] ^= 1 << (bit % 8);
+        if lasting {
+            self.fs.patch(inode, pos + at as u64, &flipped[at..at + 1]);
+        }
+        Bytes::from(flipped)
+    }
+
+    /// How many times longer than usual an operation takes.
+    fn slowness(&mut self, op: &Op) -> u64 {
+        let (Op::SyncData { path, .. } | Op::SyncDir { path, .. }) = op else {
+            return 1;
+        };
+        match self.faults.strikes(FaultKind::SlowFlush, path) {
+            true => 10 + self.faults.draw_below(991),
+            false => 1,
+        }
     }
 
     fn room_for(

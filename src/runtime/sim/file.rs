@@ -69,14 +69,31 @@ impl SimFile {
             true => 1 + self.rt.core.rng.below(len as u64 - 1) as usize,
             false => len,
         };
-        let head = self.read_piece(pos, first).await?;
+        let head = self.read_on(pos, first).await?;
         if head.len() < first || first == len {
             return Ok(head);
         }
-        let tail = self.read_piece(pos + first as u64, len - first).await?;
+        let tail = self.read_on(pos + first as u64, len - first).await?;
         let mut whole = BytesMut::from(&head[..]);
         whole.extend_from_slice(&tail);
         Ok(whole.freeze())
+    }
+
+    /// Reads on after a short read, as the native side does: fewer bytes come only at the end of the file.
+    async fn read_on(&self, pos: u64, len: usize) -> Result<Bytes, IoError> {
+        let mut joined = BytesMut::new();
+        loop {
+            let (part, is_short) = self
+                .read_piece(pos + joined.len() as u64, len - joined.len())
+                .await?;
+            if joined.is_empty() && !is_short {
+                return Ok(part);
+            }
+            joined.extend_from_slice(&part);
+            if !is_short {
+                return Ok(joined.freeze());
+            }
+        }
     }
 
     pub async fn sync_data(&self, site: SyncSite) -> Result<(), IoError> {
@@ -115,7 +132,8 @@ impl SimFile {
         }
     }
 
-    async fn read_piece(&self, pos: u64, len: usize) -> Result<Bytes, IoError> {
+    /// What one read gives, and whether there is more of what was asked for.
+    async fn read_piece(&self, pos: u64, len: usize) -> Result<(Bytes, bool), IoError> {
         let op = Op::Read {
             inode: self.inode,
             path: self.path.clone(),
@@ -123,7 +141,8 @@ impl SimFile {
             len,
         };
         match self.rt.disk_op(op).await? {
-            Outcome::Bytes(bytes) => Ok(bytes),
+            Outcome::Bytes(bytes) => Ok((bytes, false)),
+            Outcome::Part(bytes) => Ok((bytes, true)),
             _ => unreachable!("read answers with bytes"),
         }
     }

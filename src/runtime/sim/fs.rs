@@ -376,10 +376,39 @@ impl FileSystem {
     pub fn corrupt(&mut self, path: &Path, offset: u64, bytes: &[u8]) {
         let found = self.find_file("corrupt", path);
         let inode = found.unwrap_or_else(|e| panic!("{e}"));
+        self.patch(inode, offset, bytes);
+    }
+
+    pub fn patch(&mut self, inode: InodeId, offset: u64, bytes: &[u8]) {
         let file = self.file_mut(inode);
         file.live.patch(offset, bytes);
         file.durable.patch(offset, bytes);
         self.count_used();
+    }
+
+    /// The files of a directory with what of them is durable, by their durable names.
+    pub fn list_durable(&self, dir: &Path) -> Vec<(String, Vec<u8>)> {
+        let mut at = ROOT;
+        for part in dir.components() {
+            if let Component::Normal(name) = part {
+                let names = self.names(at).map(|n| &n.durable);
+                let next = names.and_then(|n| n.get(name.to_str()?));
+                match next {
+                    Some(next) => at = *next,
+                    None => return Vec::new(),
+                }
+            }
+        }
+        let names = self.names(at).into_iter().flat_map(|n| n.durable.iter());
+        let files = names.filter_map(|(name, id)| match &self.inodes.get(id)?.kind {
+            Kind::File(file) => {
+                let content = &file.durable;
+                let bytes = content.read(0, content.size() as usize).to_vec();
+                Some((name.clone(), bytes))
+            }
+            Kind::Dir(_) => None,
+        });
+        files.collect()
     }
 
     pub fn read_raw(&self, path: &Path) -> Option<Vec<u8>> {

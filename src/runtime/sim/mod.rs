@@ -53,7 +53,7 @@ mod world;
 pub use buf::{SimSharedBuf, SimWriteBuf};
 pub use control::SimDisk;
 pub use dir::{SimDir, SimDirLock};
-pub use fault::WriteFault;
+pub use fault::{FaultKind, FaultRates, WriteFault};
 pub use file::SimFile;
 pub use mesh::{mesh, SimMesh, SimMeshSeat, SimReplyTo};
 pub use net::{SimAccepted, SimConn, SimConnCloser, SimConnReader, SimConnWriter, SimListener};

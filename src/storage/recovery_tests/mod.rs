@@ -1,6 +1,7 @@
 //! Tests of loading and recovery over the simulator.
 
 mod cases;
+mod flips;
 mod head;
 mod losses;
 mod power_cut;
@@ -9,3 +10,6 @@ mod recycle;
 mod scenario;
 mod scrub;
 mod sites;
+
+pub(crate) use power_cut::env_number;
+pub(crate) use sites::life_without_sync;

@@ -45,11 +45,11 @@ pub(super) fn builder(producer: &Option<BatchProducer>) -> BatchBuilder {
 }
 
 /// Holds producers against the batches of a log: each one's last five under its newest
-/// epoch are known, and nothing else is. Those below `forgotten_below` need not be.
+/// epoch are known, and nothing else is. Those of a producer below `forgotten_below` it need not be.
 pub(super) fn check(
     producers: &ProducerStates,
     batches: &[LogBatch],
-    forgotten_below: i64,
+    forgotten_below: impl Fn(i64) -> i64,
 ) -> Result<(), String> {
     let mut expected: BTreeMap<i64, Vec<&LogBatch>> = BTreeMap::new();
     for batch in batches {
@@ -67,7 +67,7 @@ pub(super) fn check(
         let known = producers.batches_of(id).map_or(0, |(_, known)| known.len());
         let mut last_five = &batches[batches.len().saturating_sub(5)..];
         while let [first, rest @ ..] = last_five {
-            if last_five.len() <= known || first.last_offset >= forgotten_below {
+            if last_five.len() <= known || first.last_offset >= forgotten_below(id) {
                 break;
             }
             last_five = rest;
@@ -194,9 +194,9 @@ fn c6_given_bad_snapshots_when_it_loads_after_either_stop_then_all_producers_are
                 let (_data_dir, log, report) = open(&rt).await;
                 assert_eq!(log.end_offset(), 100);
                 println!("clean {clean}, all {all}: {report:?}");
-                check(&log.producers(), &batches(100), 0).unwrap();
+                check(&log.producers(), &batches(100), |_| 0).unwrap();
                 append(&log, 100..120).await;
-                check(&log.producers(), &batches(120), 0).unwrap();
+                check(&log.producers(), &batches(120), |_| 0).unwrap();
             });
         }
     }
@@ -216,7 +216,7 @@ fn given_a_clean_stop_then_the_load_reads_the_snapshot_at_the_end_and_no_batches
     let rt = node.restart();
     world.block_on(&rt, async {
         let (_data_dir, log, report) = open(&rt).await;
-        check(&log.producers(), &batches(100), 0).unwrap();
+        check(&log.producers(), &batches(100), |_| 0).unwrap();
         assert!(report.scanned_bytes < 5_000, "{report:?}");
     });
 }
@@ -236,7 +236,7 @@ fn given_appends_during_a_checkpoint_then_its_snapshot_is_the_state_as_of_its_po
             moved += i32::from(point < 60);
             // What the snapshot holds shows when nothing behind it counts.
             log.truncate_to(point).await.unwrap();
-            check(&log.producers(), &batches(point), 0).unwrap();
+            check(&log.producers(), &batches(point), |_| 0).unwrap();
         });
     }
     assert!(moved > 0, "no append came during a checkpoint");
@@ -254,9 +254,9 @@ fn given_a_truncation_then_the_producers_are_those_of_the_new_end() {
             log.checkpoint().await.unwrap();
             append(&log, 70..100).await;
             assert_eq!(log.truncate_to(end).await.unwrap(), end);
-            check(&log.producers(), &batches(end), 0).unwrap();
+            check(&log.producers(), &batches(end), |_| 0).unwrap();
             append(&log, end..110).await;
-            check(&log.producers(), &batches(110), 0).unwrap();
+            check(&log.producers(), &batches(110), |_| 0).unwrap();
         });
     }
 }

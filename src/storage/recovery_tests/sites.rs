@@ -1,48 +1,12 @@
-//! Every sync that the log makes is needed: without it, some seed breaks a promise.
+//! What the scenarios of the log make of a sync that does nothing. The test of all sites is in
+//! `controller/tests/sync_sites.rs`, because the controller has syncs of its own.
 
-use super::power_cut::env_number;
 use super::scenario;
 use crate::runtime::SyncSite;
 
-/// Without each of these the scenario loses something within [`SEEDS_MAX`] seeds.
-const NEEDED: &[SyncSite] = &[
-    SyncSite::SegmentFlush,
-    SyncSite::SegmentSeal,
-    SyncSite::SegmentCreate,
-    SyncSite::RecoveryScan,
-    SyncSite::Truncate,
-    SyncSite::TruncateRemove,
-    SyncSite::Index,
-    SyncSite::ProducerSnapshot,
-    SyncSite::EpochCheckpoint,
-    SyncSite::PartitionDir,
-    SyncSite::RecoveryPointCheckpoint,
-    SyncSite::HighWatermarkCheckpoint,
-    SyncSite::LogStartCheckpoint,
-    SyncSite::PartitionCreate,
-    SyncSite::DataDirFormat,
-    SyncSite::CleanMarkerWrite,
-    SyncSite::CleanMarkerRemove,
-];
-
-#[test]
-fn each_sync_of_the_log_is_noticed_when_it_is_missing() {
-    let seeds = env_number("HIGHWATER_SIM_SITE_SEEDS").unwrap_or(SEEDS_MAX);
-    let mut unnoticed = Vec::new();
-    for site in NEEDED {
-        let breach = (0..seeds).find_map(|seed| {
-            let breach = scenario::run(seed, Some(*site)).err()?;
-            Some((seed, breach))
-        });
-        match breach {
-            Some((seed, breach)) => println!("{site:?}: seed {seed}: {breach}"),
-            None => unnoticed.push(*site),
-        }
-    }
-    assert!(
-        unnoticed.is_empty(),
-        "nobody notices the loss of {unnoticed:?}"
-    );
+/// Runs a seed of the random life of a partition with the syncs of `site` turned into nothing:
+/// how many of them there were, and the promise that was broken, if one was.
+pub(crate) fn life_without_sync(seed: u64, site: SyncSite) -> (u64, Option<String>) {
+    let (tally, breach) = scenario::run(seed, Some(site));
+    (tally.site_syncs, breach)
 }
-
-const SEEDS_MAX: u64 = 1_000;

@@ -104,6 +104,69 @@ fn a_name_that_was_not_synced_may_vanish_or_stay() {
     assert_eq!(seen.len(), 2);
 }
 
+/// A rename, a creation, a deletion and a size: which of them a power cut keeps is decided for each alone.
+#[test]
+fn each_change_that_was_not_synced_is_kept_or_lost_without_the_others() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..600 {
+        let world = World::new(seed);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let dir = rt.dir("/d");
+            dir.create_all(DIR_SITE).await.unwrap();
+            for name in ["old", "gone", "long"] {
+                let file = dir.open(name, OpenMode::CreateNew).await.unwrap();
+                file.write_at(&filled(&rt, 1, 1), 0).await.unwrap();
+                file.sync_data(SITE).await.unwrap();
+            }
+            dir.sync(DIR_SITE).await.unwrap();
+            dir.rename("old", "new").await.unwrap();
+            dir.open("made", OpenMode::CreateNew).await.unwrap();
+            dir.remove_file("gone").await.unwrap();
+            let long = dir.open("long", OpenMode::ReadWrite).await.unwrap();
+            long.truncate(100).await.unwrap();
+        });
+        node.crash();
+        let left = |name: &str| node.disk().read_raw(format!("/d/{name}"));
+        assert!(
+            left("old").is_some() != left("new").is_some(),
+            "seed {seed}"
+        );
+        seen.insert([
+            left("new").is_some(),
+            left("made").is_some(),
+            left("gone").is_none(),
+            left("long").unwrap().len() == 100,
+        ]);
+    }
+    assert_eq!(seen.len(), 16, "{seen:?}");
+}
+
+#[test]
+fn what_is_durable_is_what_the_worst_power_cut_leaves() {
+    for seed in 0..50 {
+        let world = World::new(seed);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let file = make_file(&rt).await;
+            file.write_at(&filled(&rt, 1, 1), 0).await.unwrap();
+            file.sync_data(SITE).await.unwrap();
+            file.write_at(&filled(&rt, 1, 2), 4096).await.unwrap();
+            let dir = rt.dir("/d");
+            dir.rename("f", "g").await.unwrap();
+            dir.open("made", OpenMode::CreateNew).await.unwrap();
+        });
+        let before = node.disk().read_durable("/d");
+        assert_eq!(before, [("f".to_string(), vec![1; 4096])]);
+        assert!(node.disk().read_durable("/none").is_empty());
+        node.crash_with(PowerCut::AllLost);
+        assert_eq!(node.disk().read_raw("/d/f"), Some(vec![1; 4096]));
+        assert_eq!(node.disk().list_raw("/d").len(), 1);
+    }
+}
+
 #[test]
 fn a_replaced_small_file_is_old_or_new_never_a_mixture() {
     let mut seen = BTreeSet::new();

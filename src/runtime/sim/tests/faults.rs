@@ -1,8 +1,8 @@
 //! Faults that tests inject, each of which counts when it fires.
 
 use super::{filled, make_file, DIR_SITE, SITE};
-use crate::runtime::sim::{PowerCut, World, WriteFault};
-use crate::runtime::{IoErrorKind, OpenMode};
+use crate::runtime::sim::{FaultKind, FaultRates, PowerCut, World, WriteFault};
+use crate::runtime::{IoError, IoErrorKind, OpenMode, Rt};
 use std::collections::BTreeSet;
 
 #[test]
@@ -171,4 +171,90 @@ fn what_is_corrupted_stays_corrupted() {
     node.crash_with(PowerCut::AllLost);
     let files = node.disk().list_raw("/");
     assert_eq!(files, [("/new/dir/file".into(), 5)]);
+}
+
+/// What one planned fault does to a file of 40 blocks: the program works on it until something fails.
+async fn work(rt: &Rt) -> Result<(), IoError> {
+    let dir = rt.dir("/d");
+    dir.create_all(DIR_SITE).await?;
+    let file = dir.open("f", OpenMode::CreateNew).await?;
+    for block in 0..40 {
+        dir.sync(DIR_SITE).await?;
+        let buf = filled(rt, 1, block as u8);
+        file.write_at(&buf, block * 4096).await?;
+        file.sync_data(SITE).await?;
+        let read = file.read_at(block * 4096, 4096).await?;
+        assert_eq!(read.len(), 4096, "read_at reads on after a short read");
+    }
+    Ok(())
+}
+
+#[test]
+fn each_kind_of_the_plan_happens_is_counted_and_does_what_it_says() {
+    for kind in FaultKind::ALL {
+        let (mut fired, mut errors, mut wrong, mut slowest) = (0, BTreeSet::new(), 0, 0);
+        for seed in 0..30 {
+            let world = World::new(seed);
+            let node = world.node("a");
+            let rt = node.rt();
+            node.disk()
+                .faults_by_seed(FaultRates::none().with(kind, 20).on_paths("/d"));
+            let result = world.block_on(&rt, work(&rt));
+            errors.extend(result.err().map(|e| format!("{:?}", e.kind)));
+            slowest = slowest.max(world.now().as_millis());
+            fired += node.disk().planned_faults(kind);
+            let others = FaultKind::ALL.iter().filter(|other| **other != kind);
+            assert!(others.clone().all(|k| node.disk().planned_faults(*k) == 0));
+            assert_eq!(node.disk().faults_fired(), node.disk().planned_faults(kind));
+            node.disk().clear_faults();
+            let content = node.disk().read_raw("/d/f").unwrap_or_default();
+            let is_wrong = |(at, byte): (usize, &u8)| *byte != (at / 4096) as u8;
+            wrong += content.iter().enumerate().filter(|x| is_wrong(*x)).count();
+        }
+        assert!(fired > 5, "{kind:?} happened {fired} times");
+        let expected = match kind {
+            FaultKind::WriteError
+            | FaultKind::FlushError
+            | FaultKind::DirSyncError
+            | FaultKind::ReadError => &["Device"][..],
+            FaultKind::NoSpace => &["NoSpace"],
+            FaultKind::ShortWrite => &["ShortWrite"],
+            _ => &[],
+        };
+        let errors: Vec<&str> = errors.iter().map(String::as_str).collect();
+        assert_eq!(errors, expected, "{kind:?}");
+        let is_lasting = kind == FaultKind::LastingBitFlip;
+        assert_eq!(wrong > 0, is_lasting, "{kind:?}: {wrong} bytes are wrong");
+        // 80 syncs of at most 5 ms each, and little beside.
+        assert_eq!(slowest > 1_000, kind == FaultKind::SlowFlush, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_bit_flips_once_or_for_good() {
+    for (kind, lasts) in [
+        (FaultKind::BitFlip, false),
+        (FaultKind::LastingBitFlip, true),
+    ] {
+        let world = World::new(3);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let file = make_file(&rt).await;
+            file.write_at(&filled(&rt, 2, 0), 0).await.unwrap();
+            file.sync_data(SITE).await.unwrap();
+            node.disk().faults_by_seed(FaultRates::none().with(kind, 1));
+            let flipped = file.read_at(4096, 4096).await.unwrap();
+            let bits: u32 = flipped.iter().map(|byte| byte.count_ones()).sum();
+            assert_eq!(u64::from(bits), node.disk().planned_faults(kind));
+            node.disk().clear_faults();
+            let again = file.read_at(4096, 4096).await.unwrap();
+            assert_eq!(again == flipped, lasts);
+            assert_eq!(again == vec![0; 4096], !lasts);
+        });
+        node.crash_with(PowerCut::AllLost);
+        let left = node.disk().read_raw("/d/f").unwrap();
+        let wrong = left.iter().any(|byte| *byte != 0);
+        assert_eq!(wrong, lasts, "what has changed on the medium stays changed");
+    }
 }

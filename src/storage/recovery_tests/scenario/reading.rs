@@ -1,0 +1,277 @@
+//! What the log gives back, held against the model: batches, offsets, timestamps, indexes.
+
+use super::super::producers;
+use super::{failed, Checked, Life};
+use crate::runtime::sim::FaultKind;
+use crate::storage::log_tests::stamped;
+use crate::storage::segment::Segment;
+use crate::storage::{Log, LogBatch, TimestampOffset};
+use std::rc::Rc;
+
+/// A batch as a linear scan of a segment's bytes finds it.
+struct Scanned {
+    position: u32,
+    base_offset: i64,
+    last_offset: i64,
+    max_timestamp: i64,
+}
+
+impl Life {
+    /// Reads everything, and holds it against the batches; looks up offsets and timestamps;
+    /// looks at every entry of every index.
+    pub(super) async fn check_content(&self, log: &Log) -> Checked<()> {
+        let (start, end) = (log.log_start_offset(), log.end_offset());
+        let expected = self.batches_between(start, end);
+        self.check_producers(log, end)?;
+        if start > 0 && log.read(start - 1, end, 1, true).await.is_ok() {
+            return Err(format!("offset {} is read below the log start", start - 1).into());
+        }
+        self.check_read(log, start, end, &expected).await?;
+        self.check_offsets(log, start, &expected).await?;
+        self.check_timestamps(log, start, end, &expected).await?;
+        if self.walks_damage() {
+            return Ok(());
+        }
+        let segments: Vec<Rc<Segment>> = log.0.state.borrow().segments.clone();
+        for segment in segments {
+            self.check_indexes(log, &segment).await?;
+        }
+        self.model.borrow_mut().tally.batches_checked += expected.len() as u64;
+        Ok(())
+    }
+
+    /// Reads, as a consumer, what is flushed. It must never go.
+    pub(super) async fn consume(&self, log: &Log) -> Checked<()> {
+        let (start, flushed) = (log.log_start_offset(), log.flushed_offset());
+        let expected = self.batches_between(start, flushed);
+        self.check_read(log, start, flushed, &expected).await?;
+        let mut model = self.model.borrow_mut();
+        model.acked = model.acked.max(flushed);
+        model.tally.batches_consumed += expected.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn check_producers(&self, log: &Log, end: i64) -> Checked<()> {
+        let model = self.model.borrow();
+        let below = model.batches.partition_point(|b| b.last_offset < end);
+        let (batches, forgotten) = (&model.batches[..below], model.forgotten());
+        Ok(producers::check(&log.producers(), batches, forgotten)?)
+    }
+
+    fn batches_between(&self, start: i64, end: i64) -> Vec<LogBatch> {
+        let model = self.model.borrow();
+        let within = |b: &&LogBatch| b.last_offset < end && b.last_offset >= start;
+        model.batches.iter().filter(within).cloned().collect()
+    }
+
+    async fn check_read(
+        &self,
+        log: &Log,
+        start: i64,
+        end: i64,
+        expected: &[LogBatch],
+    ) -> Checked<()> {
+        let bytes_max = 1 + self.draw(50_000) as usize;
+        let mut at = start;
+        let mut found: Vec<u8> = Vec::new();
+        while at < end {
+            let read = log.read(at, end, bytes_max, true).await.map_err(failed)?;
+            if read.next_offset <= at {
+                return Err(format!("a read at {at} of {end} gives nothing").into());
+            }
+            at = read.next_offset;
+            found.extend(read.slices.iter().flat_map(|s| s.iter()));
+        }
+        let wanted: Vec<u8> = expected.iter().flat_map(|b| stamped(b).to_vec()).collect();
+        if found != wanted && !(self.reads_damage() && damage_shows(&found, expected)) {
+            let differs = found.iter().zip(&wanted).position(|(a, b)| a != b);
+            return Err(format!(
+                "{} bytes are read, {} were written; they differ at {differs:?}",
+                found.len(),
+                wanted.len()
+            )
+            .into());
+        }
+        Ok(())
+    }
+
+    /// Whether bits of the medium have changed that reads do not look for.
+    fn reads_damage(&self) -> bool {
+        let changed = self.disk.planned_faults(FaultKind::LastingBitFlip);
+        changed > 0 && !self.config.check_crc_on_read
+    }
+
+    /// Whether bits came wrong where a search looks at headers, of which it checks no CRC.
+    fn walks_damage(&self) -> bool {
+        let flips = [FaultKind::BitFlip, FaultKind::LastingBitFlip];
+        flips.iter().any(|kind| self.disk.planned_faults(*kind) > 0)
+    }
+
+    /// Reads from single offsets: each gives the batch that holds it.
+    async fn check_offsets(&self, log: &Log, start: i64, expected: &[LogBatch]) -> Checked<()> {
+        let Some(last) = expected.last() else {
+            return Ok(());
+        };
+        for _ in 0..LOOKUPS {
+            let offset = start + self.draw((last.last_offset - start + 1) as u64) as i64;
+            let holder = expected.iter().find(|b| b.last_offset >= offset);
+            let wanted = stamped(holder.expect("below the end"));
+            let read = log.read(offset, i64::MAX, 1, true).await;
+            let found = read.map_err(failed)?.slices.concat();
+            let damaged = self.reads_damage() && found.len() == wanted.len();
+            if found != wanted && !damaged {
+                return Err(format!("offset {offset} gives another batch").into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_timestamps(
+        &self,
+        log: &Log,
+        start: i64,
+        end: i64,
+        expected: &[LogBatch],
+    ) -> Checked<()> {
+        let records: Vec<TimestampOffset> = {
+            let model = self.model.borrow();
+            let of = |batch: &LogBatch| {
+                let (base, leader_epoch) = (batch.base_offset, batch.leader_epoch);
+                let times = model.times[&base].clone().into_iter();
+                times
+                    .zip(base..)
+                    .map(move |(timestamp, offset)| TimestampOffset {
+                        timestamp,
+                        offset,
+                        leader_epoch,
+                    })
+            };
+            let all = expected.iter().flat_map(of);
+            all.filter(|record| record.offset >= start).collect()
+        };
+        let Some(last) = records.last() else {
+            return Ok(());
+        };
+        let mut asked = vec![0, last.timestamp, last.timestamp + 1_000];
+        for _ in 0..LOOKUPS {
+            let near = records[self.draw(records.len() as u64) as usize].timestamp;
+            asked.push(near - 2 + self.draw(5) as i64);
+        }
+        for timestamp in asked {
+            let found = log.offset_for_timestamp(timestamp, end).await;
+            let wanted = records.iter().find(|record| record.timestamp >= timestamp);
+            if self.walks_damage() {
+                continue;
+            }
+            same(
+                &format!("timestamp {timestamp}"),
+                found.map_err(failed)?,
+                wanted,
+            )?;
+            self.model.borrow_mut().tally.timestamps_checked += 1;
+        }
+        let found = log.offset_of_max_timestamp(end).await.map_err(failed)?;
+        if self.walks_damage() {
+            return Ok(());
+        }
+        let most = records.iter().map(|record| record.timestamp).max();
+        let wanted = records.iter().find(|record| Some(record.timestamp) == most);
+        same("the largest timestamp", found, wanted)
+    }
+
+    /// Every entry of both indexes says what a scan over the segment's bytes finds.
+    async fn check_indexes(&self, log: &Log, segment: &Rc<Segment>) -> Checked<()> {
+        let file = log.0.open_file(segment).await.map_err(failed)?;
+        let (len, base) = (segment.len() as usize, segment.base_offset);
+        let bytes = file.read_at(0, len).await.map_err(failed)?;
+        let batches = scan(&bytes);
+        if segment.len() as usize != len {
+            return Ok(());
+        }
+        let wrong = |what: String| format!("in the segment {base} {what}");
+        let compared = segment.with_indexes(|index, times| {
+            let (mut entries, mut before) = (0, None);
+            for (last_offset, position) in index.iter() {
+                let is_batch = |b: &Scanned| b.position == position && b.last_offset == last_offset;
+                if !batches.iter().any(is_batch) || before >= Some(last_offset) {
+                    return Err(wrong(format!("no batch ends at {last_offset}, {position}")));
+                }
+                before = Some(last_offset);
+                entries += 1;
+            }
+            let mut before = None;
+            for (timestamp, offset) in times.iter() {
+                let below = batches.iter().filter(|b| b.last_offset <= offset);
+                let largest = below.map(|b| b.max_timestamp).max();
+                if largest != Some(timestamp) || before >= Some(timestamp) {
+                    return Err(wrong(format!("{timestamp} is not the largest at {offset}")));
+                }
+                before = Some(timestamp);
+                entries += 1;
+            }
+            for batch in &batches {
+                for offset in batch.base_offset..=batch.last_offset {
+                    let before = index.lookup(offset).map_or(0, |(_, position)| position);
+                    let at = batches.iter().find(|b| b.position == before);
+                    if at.is_none_or(|b| b.base_offset > offset) {
+                        return Err(wrong(format!("{offset} is looked for behind it")));
+                    }
+                }
+            }
+            Ok(entries)
+        });
+        // Closed meanwhile: there is nothing to compare.
+        let entries: u64 = compared.unwrap_or(Ok(0))?;
+        self.model.borrow_mut().tally.index_entries_checked += entries;
+        Ok(())
+    }
+}
+
+fn same(
+    asked: &str,
+    found: Option<TimestampOffset>,
+    wanted: Option<&TimestampOffset>,
+) -> Checked<()> {
+    match found.as_ref() == wanted {
+        true => Ok(()),
+        false => Err(format!("{asked} is at {found:?}, a scan finds {wanted:?}").into()),
+    }
+}
+
+/// Whether all batches that are not what was written fail their own CRC, so that whoever reads
+/// them notices. Offset, length and leader epoch are not in it.
+fn damage_shows(found: &[u8], expected: &[LogBatch]) -> bool {
+    let mut rest = found;
+    for batch in expected {
+        let wanted = stamped(batch);
+        let Some((bytes, after)) = rest.split_at_checked(wanted.len()) else {
+            return false;
+        };
+        rest = after;
+        let crc = crc_fast::crc32_iscsi(&bytes[21..]).to_be_bytes();
+        if bytes[16..] != wanted[16..] && bytes[17..21] == crc {
+            return false;
+        }
+    }
+    rest.is_empty()
+}
+
+/// The batches in the bytes of a segment, one after the other.
+fn scan(bytes: &[u8]) -> Vec<Scanned> {
+    let number = |at: usize| i64::from_be_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    let small = |at: usize| i32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at + 61 <= bytes.len() {
+        let base_offset = number(at);
+        found.push(Scanned {
+            position: at as u32,
+            base_offset,
+            last_offset: base_offset + i64::from(small(at + 23)),
+            max_timestamp: number(at + 35),
+        });
+        at += 12 + small(at + 8) as usize;
+    }
+    found
+}
+
+const LOOKUPS: usize = 6;
