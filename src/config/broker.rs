@@ -42,6 +42,8 @@ pub struct BrokerConfig {
     pub message_max_bytes: u32,
     /// `log.segment.bytes`.
     pub log_segment_bytes: u32,
+    /// `log.dir.min.free.bytes`; -1: by the size of the file system, 0: no limit.
+    pub log_dir_min_free_bytes: i64,
     /// `log.roll.ms`, or `log.roll.hours` where that is empty.
     pub log_roll_ms: i64,
     /// `log.roll.jitter.ms`, or `log.roll.jitter.hours` where that is empty.
@@ -234,6 +236,7 @@ impl BrokerConfig {
                 as u64,
             message_max_bytes: values.int("message.max.bytes")? as u32,
             log_segment_bytes: values.int("log.segment.bytes")? as u32,
+            log_dir_min_free_bytes: values.int("log.dir.min.free.bytes")?,
             log_roll_ms: values.log_roll_ms()?,
             log_roll_jitter_ms: values.log_roll_jitter_ms()?,
             log_cleanup_delete: values.list("log.cleanup.policy")?.contains(&"delete"),

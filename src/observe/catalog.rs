@@ -189,6 +189,10 @@ catalog! {
     STALLS: Counter "highwater_stalls" ["executor"] "Tasks that held a core for longer than stall.threshold.ms; /debug/stalls names the latest.";
     STALLED: Counter "highwater_stalled" in Seconds ["executor"] "How long those that have ended lasted.";
 
+    DIR_USABLE: Gauge "highwater_log_dir_usable" in Bytes ["dir"] "Free bytes of a data directory's file system, as of the last look.";
+    DIR_REFUSES: Gauge "highwater_log_dir_refuses_records" ["dir"] "1 while a data directory takes no records because less than log.dir.min.free.bytes is free.";
+    DIR_REFUSED: Counter "highwater_log_dir_refused_batches" ["dir"] "Record batches refused for that.";
+
     TOPICS: Gauge "highwater_topics" [] "Topics.";
     PARTITIONS: Gauge "highwater_partitions" ["state"] "Partitions: online, fenced (no writes until it is rebuilt), offline.";
     TOPIC_IN: Counter "highwater_topic_produced" in Bytes ["topic"] "Bytes of record batches appended, by topic; (other): all beyond metrics.topics.max.";

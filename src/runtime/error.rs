@@ -91,6 +91,13 @@ impl IoError {
     }
 }
 
+impl IoError {
+    /// Whether the file system, or a quota, is full.
+    pub fn is_no_space(&self) -> bool {
+        self.kind == IoErrorKind::NoSpace
+    }
+}
+
 impl IoErrorKind {
     /// Sorts a system error number.
     pub fn from_errno(errno: i32) -> IoErrorKind {

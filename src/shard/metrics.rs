@@ -5,6 +5,7 @@
 
 use super::messages::PartitionKey;
 use super::partitions::Named;
+use super::space::SpaceFigures;
 use super::Shard;
 use crate::observe::{CountersSnapshot, LatenciesSnapshot, TrafficSnapshot};
 use crate::partition::{Numbers, PartitionState};
@@ -41,6 +42,8 @@ pub struct ShardMetrics {
     pub partitions: Vec<PartitionFigures>,
     /// The groups that it coordinates.
     pub groups: GroupFigures,
+    /// The data directories, in their order.
+    pub spaces: Vec<SpaceFigures>,
 }
 
 /// How many partitions are in each state.
@@ -155,6 +158,7 @@ impl Shard {
             topics: topics.into_values().collect(),
             partitions: first.iter().map(figures_of).collect(),
             groups,
+            spaces: self.space_figures(),
         }
     }
 

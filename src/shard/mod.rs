@@ -32,6 +32,7 @@ mod produce_tests;
 mod producers;
 mod retention;
 mod scrape;
+mod space;
 mod watch;
 
 pub use control::{Control, ControlError, ControlOptions};
@@ -48,6 +49,7 @@ pub use metrics::{
     CommittedFigures, GroupFigures, MetricsOrder, PartitionFigures, PartitionStates, ShardMetrics,
     TopicFigures,
 };
+pub use space::SpaceFigures;
 
 use crate::config::BrokerConfig;
 use crate::controller::{
@@ -62,6 +64,7 @@ use crate::storage::{Storage, StorageLimits};
 use groups::Groups;
 use partitions::Partitions;
 use producers::ProducerIds;
+use space::Spaces;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -92,6 +95,7 @@ struct Inner {
     groups: Groups,
     memory: Memory,
     storage: Storage,
+    spaces: Spaces,
     write_budget: Budget,
     /// One order of batches is validated and queued at a time.
     produce_turns: Budget,
@@ -162,6 +166,7 @@ impl Shard {
                 sizes.frame_bytes_max,
             ),
             storage,
+            spaces: Spaces::default(),
             write_budget: Budget::new(sizes.write_bytes),
             produce_turns: Budget::new(1),
             counters,

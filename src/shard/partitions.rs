@@ -11,7 +11,7 @@ use crate::protocol::ErrorCode;
 use crate::runtime::local::join_bounded;
 use crate::runtime::{Dir, IoError, Mono, Queue};
 use crate::storage::partition_dir::{self, PartitionDirError};
-use crate::storage::{LoadError, LoadReport, PartitionName};
+use crate::storage::{LoadError, LoadReport, PartitionName, Room};
 use futures_lite::future::or;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -26,6 +26,8 @@ use uuid::Uuid;
 pub(super) struct Partitions {
     slots: RefCell<HashMap<PartitionKey, Slot>>,
     data_dir: RefCell<Option<PathBuf>>,
+    /// What writers may take of its space.
+    room: RefCell<Room>,
     /// How far the load at start is.
     pub loading: Cell<Pong>,
 }
@@ -55,6 +57,19 @@ enum OpenError {
     IdLost { path: String, flushed: i64 },
     #[error("{path} belongs to another topic by its partition.metadata, although records of this one were flushed there up to offset {flushed}; restore the directory, or delete the topic")]
     OtherTopic { path: String, flushed: i64 },
+}
+
+impl OpenError {
+    /// Whether the disk, or a quota, is full.
+    fn is_no_space(&self) -> bool {
+        match self {
+            OpenError::Io(error) | OpenError::Directory(PartitionDirError::Io(error)) => {
+                error.is_no_space()
+            }
+            OpenError::Load(error) => error.is_no_space(),
+            _ => false,
+        }
+    }
 }
 
 /// A partition with the name that checkpoint files use.
@@ -147,8 +162,10 @@ impl Partitions {
 impl Shard {
     /// Opens the partitions of the image that this shard owns.
     pub(super) async fn load(&self, order: LoadOrder) -> LoadSummary {
-        *self.0.partitions.data_dir.borrow_mut() = Some(order.data_dir);
         self.adopt_configs(&order.image);
+        let room = self.guard_space(&order.data_dir).await;
+        self.0.partitions.room.replace(room);
+        *self.0.partitions.data_dir.borrow_mut() = Some(order.data_dir);
         let lines: HashMap<PartitionKey, &CheckpointLine> = order
             .checkpoints
             .iter()
@@ -356,14 +373,7 @@ impl Shard {
         key: PartitionKey,
         load: PartitionLoad,
     ) -> Result<LoadReport, String> {
-        let (recovery_point, high_watermark) = match load {
-            PartitionLoad::Open {
-                recovery_point,
-                high_watermark,
-                ..
-            } => (recovery_point.unwrap_or(0), high_watermark.unwrap_or(0)),
-            PartitionLoad::Create => (0, 0),
-        };
+        let (recovery_point, high_watermark) = checkpointed(load);
         let opened = self.try_open(topic, key, load).await;
         let (slot, result) = match opened {
             Ok((partition, report)) => {
@@ -378,11 +388,71 @@ impl Shard {
             }
             Err(error) => {
                 let name = name_of(topic, key).to_string();
+                if error.is_no_space() {
+                    self.open_when_there_is_space(topic.clone(), key, half_made(load));
+                }
                 (Slot::Offline { name }, Err(error.to_string()))
             }
         };
         self.0.partitions.put(key, slot);
         result
+    }
+
+    /// Opens a partition that is offline for want of space. False once it is done with:
+    /// open, failed otherwise, or gone.
+    pub(super) async fn open_again(
+        &self,
+        topic: &Arc<TopicImage>,
+        key: PartitionKey,
+        load: PartitionLoad,
+    ) -> bool {
+        let is_offline = || {
+            matches!(
+                self.0.partitions.slots.borrow().get(&key),
+                Some(Slot::Offline { .. })
+            )
+        };
+        if !is_offline() {
+            return false;
+        }
+        // Settings may have changed meanwhile.
+        let image = self.image();
+        let topic = image
+            .as_ref()
+            .and_then(|image| image.topic_by_id(&topic.id))
+            .unwrap_or(topic);
+        let name = name_of(topic, key);
+        match self.try_open(topic, key, load).await {
+            Ok((partition, _)) if is_offline() => {
+                let (recovery_point, high_watermark) = checkpointed(load);
+                self.0.partitions.put(
+                    key,
+                    Slot::Online(Named {
+                        key,
+                        topic: topic.name.clone(),
+                        partition,
+                        recovery_point,
+                        high_watermark,
+                    }),
+                );
+                tracing::info!(partition = %name, "there is space: the partition is online");
+                self.take_coordinators(topic);
+                false
+            }
+            Ok((partition, _)) => {
+                // Its topic was deleted meanwhile.
+                partition.delete().await;
+                if let Err(error) = self.remove_directory(&name, Duration::ZERO).await {
+                    tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
+                }
+                false
+            }
+            Err(error) if error.is_no_space() => true,
+            Err(error) => {
+                tracing::error!(partition = %name, %error, "partition is offline");
+                false
+            }
+        }
     }
 
     async fn try_open(
@@ -394,6 +464,8 @@ impl Shard {
         let config = self.config_of(topic)?;
         let image = &topic.partitions[key.index as usize];
         let (dir, load) = self.directory(&name_of(topic, key), topic.id, load).await?;
+        let room = self.0.partitions.room.borrow().clone();
+        let storage = self.0.storage.in_room(room);
         let options = PartitionOptions {
             id: PartitionId {
                 topic_id: topic.id,
@@ -408,7 +480,7 @@ impl Shard {
             write_budget: self.0.write_budget.clone(),
             record_log_start: self.log_start_recorder(key, topic.name.clone()),
         };
-        let (partition, report) = Partition::open(&self.0.storage, options).await?;
+        let (partition, report) = Partition::open(&storage, options).await?;
         let shard = self.clone();
         partition.on_device_error(move |id, reason| {
             let request = Request::DataDirFailed(format!("partition {id}: {reason}"));
@@ -552,6 +624,32 @@ impl Progress {
                 "loading partitions goes on"
             );
         }
+    }
+}
+
+/// How to load a partition whose creation was cut short.
+fn half_made(load: PartitionLoad) -> PartitionLoad {
+    match load {
+        PartitionLoad::Create => PartitionLoad::Open {
+            clean: false,
+            recovery_point: None,
+            log_start: None,
+            cleaned_to: None,
+            high_watermark: None,
+        },
+        open => open,
+    }
+}
+
+/// The recovery point and the high watermark that the checkpoint files hold.
+fn checkpointed(load: PartitionLoad) -> (i64, i64) {
+    match load {
+        PartitionLoad::Open {
+            recovery_point,
+            high_watermark,
+            ..
+        } => (recovery_point.unwrap_or(0), high_watermark.unwrap_or(0)),
+        PartitionLoad::Create => (0, 0),
     }
 }
 

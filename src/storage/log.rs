@@ -21,6 +21,7 @@ use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
 use super::producer_state::{BatchProducer, ProducerStates};
 use super::read::ReadAhead;
+use super::room::Room;
 use super::segment::{file_name, OpenSegments, Segment};
 use super::LoadError;
 use crate::observe::Counters;
@@ -33,7 +34,7 @@ use std::rc::Rc;
 /// What the logs of one shard share: buffer cache, cold-read budget, flusher, open
 /// files. Cheap to clone, `!Send`.
 #[derive(Clone)]
-pub struct Storage(pub(super) Rc<StorageShared>);
+pub struct Storage(pub(super) Rc<StorageShared>, Room);
 
 pub(super) struct StorageShared {
     pub(super) rt: Rt,
@@ -231,7 +232,7 @@ pub(super) struct LoadedSegment {
 impl Storage {
     /// Makes the shared part of one shard.
     pub fn new(rt: Rt, limits: StorageLimits) -> Storage {
-        Storage(Rc::new(StorageShared {
+        let shared = Rc::new(StorageShared {
             cache: Cache::new(limits.cache_bytes),
             cold_reads: Budget::new(limits.cold_read_bytes),
             grown: Budget::new(limits.write_bytes),
@@ -241,7 +242,18 @@ impl Storage {
             next_log: Cell::new(0),
             rt,
             limits,
-        }))
+        });
+        Storage(shared, Room::default())
+    }
+
+    /// The same for the logs of one data directory, whose writers take their room there.
+    pub fn in_room(&self, room: Room) -> Storage {
+        Storage(self.0.clone(), room)
+    }
+
+    /// The room that writers take; without a limit unless [`Storage::in_room`] gave one.
+    pub fn room(&self) -> &Room {
+        &self.1
     }
 
     /// What the shard counts; reads count themselves here.

@@ -37,6 +37,7 @@ mod recover;
 mod recovery_tests;
 mod retention;
 mod retire;
+mod room;
 mod scan;
 mod segment;
 mod segment_ends;
@@ -58,5 +59,6 @@ pub use producer_state::{
 pub use read::ReadSlices;
 pub use retention::{RemovedHead, RetentionError, RetentionRules};
 pub use retire::RetireError;
+pub use room::{Room, Taken};
 pub use throttle::Throttle;
 pub use timestamps::TimestampOffset;

@@ -5,7 +5,7 @@ use super::Admin;
 use crate::observe::family::*;
 use crate::observe::{CountersSnapshot, Family, LatenciesSnapshot, Page, TrafficSnapshot};
 use crate::protocol::ApiKey;
-use crate::shard::{MetricsOrder, PartitionFigures, PartitionStates, TopicFigures};
+use crate::shard::{MetricsOrder, PartitionFigures, PartitionStates, SpaceFigures, TopicFigures};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
@@ -106,6 +106,13 @@ fn shards(page: &mut Page, gathered: &Gathered) {
         page.gauge(&MEMORY_USED, &[budget], gauge(used));
         page.gauge(&MEMORY_LIMIT, &[budget], gauge(limit));
     }
+    for space in spaces(gathered) {
+        if let Some(usable) = space.usable_bytes {
+            page.gauge(&DIR_USABLE, &[&space.dir], gauge(usable));
+        }
+        page.gauge(&DIR_REFUSES, &[&space.dir], i64::from(space.refuses));
+        page.count(&DIR_REFUSED, &[&space.dir], space.refused);
+    }
     let states = [
         ("online", states.online),
         ("fenced", states.fenced),
@@ -114,6 +121,25 @@ fn shards(page: &mut Page, gathered: &Gathered) {
     for (state, count) in states {
         page.gauge(&PARTITIONS, &[state], gauge(count));
     }
+}
+
+/// The data directories, over all shards.
+fn spaces(gathered: &Gathered) -> Vec<SpaceFigures> {
+    let mut all: Vec<SpaceFigures> = Vec::new();
+    for space in gathered.shards.iter().flat_map(|shard| &shard.spaces) {
+        match all.iter_mut().find(|known| known.dir == space.dir) {
+            None => all.push(space.clone()),
+            Some(known) => {
+                known.usable_bytes = match (known.usable_bytes, space.usable_bytes) {
+                    (Some(one), Some(other)) => Some(one.min(other)),
+                    (one, other) => one.or(other),
+                };
+                known.refuses |= space.refuses;
+                known.refused += space.refused;
+            }
+        }
+    }
+    all
 }
 
 fn counters(page: &mut Page, sum: &CountersSnapshot) {
@@ -352,6 +378,7 @@ mod tests {
             counters: counters.snapshot(),
             latencies: counters.latencies.snapshot(),
             memory: Vec::new(),
+            spaces: Vec::new(),
             states: PartitionStates::default(),
             topics: Vec::new(),
             opened: 0,
