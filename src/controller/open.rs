@@ -25,7 +25,7 @@ pub(super) async fn open(
     let empty = Image::empty(options.cluster_id, options.node_id);
     let snapshots = SnapshotStore::new(dir.clone());
     let log = open_log(storage, &dir, &snapshots, &options).await?;
-    let journal = Journal::new(rt.clone(), log);
+    let journal = Journal::new(rt.clone(), storage.clone(), dir.clone(), log);
 
     let loaded = newest_snapshot(rt, &snapshots, &journal, empty).await?;
     check_coverage(&dir, &journal, &loaded)?;

@@ -8,6 +8,7 @@
 //! run ends with a clean stop and a start that finds the marker.
 
 mod admin_http;
+mod full_disk;
 mod group_members;
 mod groups;
 mod idempotent;
@@ -168,6 +169,8 @@ struct Story {
     cuts: Cell<u64>,
     /// Where its admin HTTP listens.
     admin: Cell<Option<SocketAddr>>,
+    /// `log.dir.min.free.bytes`.
+    min_free: Cell<i64>,
 }
 
 /// A broker that serves.
@@ -190,6 +193,7 @@ impl Story {
             known: Rc::default(),
             cuts: Cell::new(0),
             admin: Cell::new(None),
+            min_free: Cell::new(-1),
         }
     }
 
@@ -240,6 +244,7 @@ impl Story {
                 port: 9092,
             },
             data_dir: "/data".into(),
+            log_dir_min_free_bytes: self.min_free.get(),
             checkpoint_bytes: 2_000,
             log_segment_bytes: 4_000,
             log_flush_offset_checkpoint_interval_ms: 500,

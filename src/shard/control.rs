@@ -79,6 +79,10 @@ struct Inner {
     metadata_point: Cell<Option<i64>>,
     stopping: Cell<bool>,
     writing: Budget,
+    /// A checkpoint file could not be written for want of space.
+    wants_space: Cell<bool>,
+    /// The files may hold lines of topics that are gone.
+    lines_owed: Cell<bool>,
     failed: Event,
     failure: RefCell<Option<String>>,
     counters: Counters,
@@ -141,6 +145,8 @@ impl Control {
             metadata_point: Cell::new(None),
             stopping: Cell::new(false),
             writing: Budget::new(1),
+            wants_space: Cell::new(false),
+            lines_owed: Cell::new(true),
             failed: Event::new(),
             failure: RefCell::new(None),
             counters: Counters::default(),
@@ -202,7 +208,12 @@ impl Control {
     /// lines of topics that no longer exist leave the checkpoint files: a crash may
     /// have kept them there, and a later topic of that name must not inherit them.
     pub async fn load_shards(&self) -> Result<LoadSummary, ControlError> {
-        self.write_all().await?;
+        if let Err(error) = self.write_all().await {
+            self.checkpoint_failed(&error);
+            if self.failure().is_some() {
+                return Err(error);
+            }
+        }
         let image = self.0.controller.image();
         let lines: Vec<CheckpointLine> = self.0.lines.borrow().values().cloned().collect();
         let orders = (0..self.0.shards).map(|shard| {
@@ -346,20 +357,24 @@ impl Control {
                 validate_only,
             } => self.0.rt.spawn(Queue::Latency, async move {
                 let _change = control.0.change.acquire(1).await;
+                if let Err(fault) = control.drop_lines_owed().await {
+                    let results = topics.iter().map(|_| Err(fault.clone())).collect();
+                    return reply.send(Reply::TopicsCreated(results));
+                }
                 let (results, delta) = control
                     .0
                     .controller
                     .create_topics(topics, validate_only)
                     .await;
                 control.carry(delta).await;
-                control.fail_if_stored_nothing(&results);
+                control.fail_with_the_controller();
                 reply.send(Reply::TopicsCreated(results));
             }),
             Request::DeleteTopics(topics) => self.0.rt.spawn(Queue::Latency, async move {
                 let _change = control.0.change.acquire(1).await;
                 let (results, delta) = control.0.controller.delete_topics(topics).await;
                 control.carry(delta).await;
-                control.fail_if_stored_nothing(&results);
+                control.fail_with_the_controller();
                 reply.send(Reply::TopicsDeleted(results));
             }),
             Request::AlterConfigs {
@@ -370,7 +385,7 @@ impl Control {
                 let controller = &control.0.controller;
                 let (results, delta) = controller.alter_configs(alterations, validate_only).await;
                 control.carry(delta).await;
-                control.fail_if_stored_nothing(&results);
+                control.fail_with_the_controller();
                 reply.send(Reply::Changed(results));
             }),
             Request::CreatePartitions {
@@ -381,12 +396,12 @@ impl Control {
                 let controller = &control.0.controller;
                 let (results, delta) = controller.create_partitions(topics, validate_only).await;
                 control.carry(delta).await;
-                control.fail_if_stored_nothing(&results);
+                control.fail_with_the_controller();
                 reply.send(Reply::Changed(results));
             }),
             Request::AllocateProducerIds(count) => self.0.rt.spawn(Queue::Latency, async move {
                 let block = control.0.controller.allocate_producer_ids(count).await;
-                control.fail_if_stored_nothing(std::slice::from_ref(&block));
+                control.fail_with_the_controller();
                 // The metadata log has grown, and may have checkpointed itself.
                 control.0.lines_changed.notify_all();
                 reply.send(Reply::ProducerIdsAllocated(block));
@@ -402,7 +417,7 @@ impl Control {
                 reply.send(match recorded {
                     Ok(()) => Reply::Done,
                     Err(error) => {
-                        control.fail(error.to_string());
+                        control.checkpoint_failed(&error);
                         Reply::Busy
                     }
                 });
@@ -412,7 +427,7 @@ impl Control {
                 reply.send(match recorded {
                     Ok(()) => Reply::Done,
                     Err(error) => {
-                        control.fail(error.to_string());
+                        control.checkpoint_failed(&error);
                         Reply::Busy
                     }
                 });
@@ -488,8 +503,10 @@ impl Control {
             .borrow_mut()
             .retain(|_, line| !deleted.contains(&line.key.topic_id));
         self.all_dirty();
+        self.0.lines_owed.set(true);
         if let Err(error) = self.write_all().await {
-            self.fail(error.to_string());
+            self.checkpoint_failed(&error);
+            self.0.lines_changed.notify_all();
         }
     }
 
@@ -575,8 +592,10 @@ impl Control {
                 return;
             }
             if let Err(error) = self.write_all().await {
-                self.fail(error.to_string());
-                return;
+                self.checkpoint_failed(&error);
+                if self.failure().is_some() {
+                    return;
+                }
             }
             self.0.rt.sleep(self.0.checkpoint_pause).await;
         }
@@ -649,16 +668,49 @@ impl Control {
             written?;
         }
         self.write_log_starts().await?;
-        self.write_cleaner_points().await
+        self.write_cleaner_points().await?;
+        self.0.lines_owed.set(false);
+        if self.0.wants_space.replace(false) {
+            tracing::info!("there is space: the checkpoints are written");
+        }
+        Ok(())
     }
 
-    /// A controller that could not write its log refuses every change until a restart,
-    /// so the broker does not go on without it.
-    fn fail_if_stored_nothing<T>(&self, results: &[Result<T, ControllerFault>]) {
-        let fault = results.iter().find_map(|result| result.as_ref().err());
-        if let Some(fault) = fault.filter(|f| f.code == ErrorCode::KafkaStorageError) {
-            self.fail(fault.message.clone());
+    /// A controller that can't write its log any more refuses every change until a restart,
+    /// so the broker does not go on without it. For want of space alone it goes on.
+    fn fail_with_the_controller(&self) {
+        if let Some(reason) = self.0.controller.failure() {
+            self.fail(reason);
         }
+    }
+
+    /// A checkpoint file was not written. It is replaced whole, so for want of space it
+    /// keeps what it held, and is written again when there is some.
+    fn checkpoint_failed(&self, error: &ControlError) {
+        let wants_space = matches!(
+            error,
+            ControlError::DataDir(DataDirError::Io(io)) | ControlError::Io(io) if io.is_no_space()
+        );
+        if !wants_space {
+            self.fail(error.to_string());
+        } else if !self.0.wants_space.replace(true) {
+            tracing::warn!(%error, "checkpoints wait for space; until then a restart after a crash reads more");
+        }
+    }
+
+    /// Lines of deleted topics that are still on the disk would speak for new topics of
+    /// their names.
+    async fn drop_lines_owed(&self) -> Result<(), ControllerFault> {
+        if !self.0.lines_owed.get() {
+            return Ok(());
+        }
+        self.write_all().await.map_err(|error| {
+            self.checkpoint_failed(&error);
+            ControllerFault::new(
+                ErrorCode::KafkaStorageError,
+                format!("no topic can be created before the checkpoint files are written without those that were deleted: {error}"),
+            )
+        })
     }
 
     fn fail(&self, reason: String) {
