@@ -29,13 +29,13 @@ pub enum IoErrorKind {
     NoSpace,
     /// Fewer bytes were written than given.
     ShortWrite,
-    /// The device failed: EIO and its kind.
+    /// The device failed, or the file system did over it: EIO and its kind, EROFS.
     Device,
     /// The file system refuses direct I/O.
     DirectIoRefused,
     /// EMFILE, ENFILE.
     TooManyFiles,
-    /// EACCES, EPERM, EROFS.
+    /// EACCES, EPERM.
     Denied,
     /// The peer closed, reset, or the socket was shut down on our side.
     Disconnected,
@@ -106,8 +106,17 @@ impl IoErrorKind {
             libc::EEXIST | libc::EADDRINUSE => IoErrorKind::AlreadyExists,
             libc::ENOSPC | libc::EDQUOT => IoErrorKind::NoSpace,
             libc::EIO | libc::ENXIO | libc::EREMOTEIO => IoErrorKind::Device,
+            // A medium, a link or a checksum of the block layer; a file system that found itself
+            // damaged, or that the kernel has made read-only because its device failed.
+            libc::ENODATA
+            | libc::ENOLINK
+            | libc::EILSEQ
+            | libc::ENODEV
+            | libc::EUCLEAN
+            | libc::EBADMSG
+            | libc::EROFS => IoErrorKind::Device,
             libc::EMFILE | libc::ENFILE => IoErrorKind::TooManyFiles,
-            libc::EACCES | libc::EPERM | libc::EROFS => IoErrorKind::Denied,
+            libc::EACCES | libc::EPERM => IoErrorKind::Denied,
             libc::ECONNRESET
             | libc::EPIPE
             | libc::ENOTCONN

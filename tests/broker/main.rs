@@ -4,6 +4,8 @@
 mod broker;
 #[path = "../harness/files.rs"]
 mod files;
+#[path = "../harness/loop_disk.rs"]
+mod loop_disk;
 
 mod admin;
 mod admin_http;
@@ -13,6 +15,7 @@ mod client;
 mod connections;
 mod describe;
 mod exhaustion;
+mod faulty_disk;
 mod fetch_sessions;
 mod group_client;
 mod groups;
