@@ -66,3 +66,55 @@ impl Throttle {
 
 /// Time that work may be behind its limit and still catch up.
 const BURST: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::sim::World;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn work_takes_as_long_as_its_bytes_cost() {
+        let world = World::new(1);
+        let rt = world.node("a").rt();
+        world.block_on(&rt, async {
+            let throttle = Throttle::new(rt.clone(), 1_000_000);
+            let started = rt.now();
+            for _ in 0..50 {
+                throttle.moved(100_000).await;
+            }
+            let took = rt.now().since(started);
+            assert!((5 * SECOND..6 * SECOND).contains(&took), "{took:?}");
+        });
+    }
+
+    #[test]
+    fn time_that_nobody_used_is_not_saved_up() {
+        let world = World::new(2);
+        let rt = world.node("a").rt();
+        world.block_on(&rt, async {
+            let throttle = Throttle::new(rt.clone(), 1_000_000);
+            rt.sleep(60 * SECOND).await;
+            let started = rt.now();
+            throttle.moved(2_000_000).await;
+            let took = rt.now().since(started);
+            assert!(took >= 2 * SECOND, "{took:?}");
+        });
+    }
+
+    #[test]
+    fn without_a_limit_nobody_waits() {
+        let world = World::new(3);
+        let rt = world.node("a").rt();
+        world.block_on(&rt, async {
+            let throttle = Throttle::new(rt.clone(), 0);
+            let started = rt.now();
+            throttle.moved(u64::MAX).await;
+            assert!(rt.now().since(started) < SECOND);
+            throttle.set_bytes_per_second(1_000);
+            throttle.moved(3_000).await;
+            assert!(rt.now().since(started) >= 3 * SECOND);
+        });
+    }
+}
