@@ -48,6 +48,7 @@ pub use metrics::{
     CommittedFigures, GroupFigures, MetricsOrder, PartitionFigures, PartitionStates, ShardMetrics,
     TopicFigures,
 };
+pub use scrape::LoadStatus;
 
 use crate::config::BrokerConfig;
 use crate::controller::{

@@ -27,7 +27,16 @@ pub(super) struct Partitions {
     slots: RefCell<HashMap<PartitionKey, Slot>>,
     data_dir: RefCell<Option<PathBuf>>,
     /// How far the load at start is.
-    pub loading: Cell<Pong>,
+    loading: Cell<Loading>,
+}
+
+/// How far a load is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Loading {
+    loaded: usize,
+    to_load: usize,
+    began: Option<Mono>,
+    ended: Option<Mono>,
 }
 
 enum Slot {
@@ -168,15 +177,21 @@ impl Shard {
                 wanted.push((topic, key, load));
             }
         }
-        let progress = Progress::new(self, wanted.len());
-        self.0.partitions.loading.set(Pong {
-            loaded: 0,
+        let progress = Progress::default();
+        self.0.partitions.loading.set(Loading {
             to_load: wanted.len(),
+            began: Some(self.rt().now()),
+            ..Loading::default()
         });
         let loads = wanted
             .into_iter()
             .map(|(topic, key, load)| self.load_one(topic, key, load, &progress));
         join_bounded(PARTITIONS_AT_ONCE, loads).await;
+        let loading = &self.0.partitions.loading;
+        loading.set(Loading {
+            ended: Some(self.rt().now()),
+            ..loading.get()
+        });
         let summary = progress.summary.into_inner();
         let offsets_topic = order.image.topic(OFFSETS_TOPIC_NAME).cloned();
         *self.0.image.borrow_mut() = Some(order.image);
@@ -184,6 +199,21 @@ impl Shard {
             self.take_coordinators(&topic);
         }
         summary
+    }
+
+    /// How far its load at the start is.
+    pub(super) fn load_progress(&self) -> Pong {
+        let loading = self.0.partitions.loading.get();
+        let counters = self.0.storage.counters();
+        let now = || loading.ended.unwrap_or_else(|| self.rt().now());
+        let took = loading.began.map(|began| now().since(began));
+        Pong {
+            loaded: loading.loaded,
+            to_load: loading.to_load,
+            scanned_bytes: counters.recovery_done_bytes.get(),
+            to_scan_bytes: counters.recovery_due_bytes.get(),
+            took: took.unwrap_or_default(),
+        }
     }
 
     async fn load_one(
@@ -507,51 +537,43 @@ impl Shard {
     }
 }
 
-/// How far a load is, for the log.
+/// What a load found so far.
+#[derive(Default)]
 struct Progress {
-    wanted: usize,
-    done: Cell<usize>,
-    told_at: Cell<Mono>,
     summary: RefCell<LoadSummary>,
 }
 
 impl Progress {
-    fn new(shard: &Shard, wanted: usize) -> Progress {
-        Progress {
-            wanted,
-            done: Cell::new(0),
-            told_at: Cell::new(shard.rt().now()),
-            summary: RefCell::default(),
-        }
-    }
-
     fn count(&self, shard: &Shard, name: PartitionName, opened: Result<LoadReport, String>) {
         let mut summary = self.summary.borrow_mut();
+        let counters = shard.0.storage.counters();
+        counters.recovery_partitions.add(1);
         match opened {
             Ok(report) => {
                 summary.online += 1;
                 summary.scanned_bytes += report.scanned_bytes;
+                summary.rebuilt_bytes += report.rebuilt_bytes;
                 summary.truncated_bytes += report.truncated_bytes;
+                counters.recovery_scanned_bytes.add(report.scanned_bytes);
+                counters.recovery_rebuilt_bytes.add(report.rebuilt_bytes);
+                counters.recovery_ends_bytes.add(report.ends_bytes);
+                counters
+                    .recovery_truncated_bytes
+                    .add(report.truncated_bytes);
+                counters
+                    .recovery_segments_opened
+                    .add(report.segments_opened as u64);
+                counters
+                    .recovery_indexes_rebuilt
+                    .add(report.indexes_rebuilt as u64);
             }
             Err(reason) => summary.offline.push((name.to_string(), reason)),
         }
-        self.done.set(self.done.get() + 1);
-        shard.0.partitions.loading.set(Pong {
-            loaded: self.done.get(),
-            to_load: self.wanted,
+        let loading = &shard.0.partitions.loading;
+        loading.set(Loading {
+            loaded: loading.get().loaded + 1,
+            ..loading.get()
         });
-        let now = shard.rt().now();
-        if now.since(self.told_at.get()) >= PROGRESS_PAUSE && self.done.get() < self.wanted {
-            self.told_at.set(now);
-            tracing::info!(
-                shard = shard.me(),
-                loaded = self.done.get(),
-                of = self.wanted,
-                offline = summary.offline.len(),
-                scanned_bytes = summary.scanned_bytes,
-                "loading partitions goes on"
-            );
-        }
     }
 }
 
@@ -564,5 +586,3 @@ fn name_of(topic: &TopicImage, key: PartitionKey) -> PartitionName {
 
 /// Partitions that are loaded, created, deleted or closed at the same time.
 const PARTITIONS_AT_ONCE: usize = 16;
-/// The time between two lines of the log about a load.
-const PROGRESS_PAUSE: Duration = Duration::from_secs(5);

@@ -2,8 +2,8 @@
 //!
 //! After a clean stop nothing is scanned but the end of the last segment, from its
 //! last index entry on; otherwise `recover.rs` finds the end of the log. Sealed
-//! segments are opened when they are first needed; a load looks at their ends only, to
-//! notice that one of them is missing (`segment_ends.rs`).
+//! segments are opened when they are first needed; that one of them is missing a load
+//! notices by the names of files (`segment_ends.rs`), and whoever reads there otherwise.
 //!
 //! The recorded log start offset explains the head: sealed segments that lie wholly below
 //! it are what an interrupted removal left (`retention.rs`), and go; a first segment that
@@ -47,9 +47,16 @@ pub struct LoadMode {
 /// What a load did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LoadReport {
-    /// Bytes of batches that were read and checked (the ends of sealed segments, at which
-    /// every load looks, not counted).
+    /// Bytes of batches that were read and checked because nothing proves them flushed:
+    /// what was written since the last checkpoint, and up to one index interval before.
     pub scanned_bytes: u64,
+    /// Bytes of segments that were read because what a checkpoint or a clean stop had left
+    /// of them (indexes, snapshot, epochs) could not be used.
+    pub rebuilt_bytes: u64,
+    /// Bytes read at the ends of sealed segments, where names hint at a missing one.
+    pub ends_bytes: u64,
+    /// Segment files that were opened.
+    pub segments_opened: usize,
     /// Bytes that were cut or removed because they were no valid batches (zeros that
     /// were merely preallocated not counted).
     pub truncated_bytes: u64,
@@ -107,7 +114,8 @@ impl Log {
         }
         let mut report = load.report;
         let log = load.assemble(scanned, log_start).await?;
-        if report.scanned_bytes >= RECHECKPOINT_BYTES && !mode.clean {
+        let read_bytes = report.scanned_bytes + report.rebuilt_bytes;
+        if read_bytes >= RECHECKPOINT_BYTES && !mode.clean {
             log.checkpoint().await.map_err(LoadError::Checkpoint)?;
         }
         report.segments = log.segment_count();
@@ -146,7 +154,7 @@ impl Load<'_> {
                 let (last_base, _) = self.files.segments.last_key_value().expect("a segment");
                 self.find_lost_epochs(*last_base).await?;
                 let last = self.last_after_clean_stop().await?;
-                check_ends(self.storage.rt(), self.dir, &self.files, last.base_offset).await?;
+                self.check_ends(last.base_offset).await?;
                 Ok(vec![last])
             }
             (false, false) => {
@@ -155,7 +163,7 @@ impl Load<'_> {
                 let found = RecoveryStart::find(self.dir, &self.files, point, now_ms);
                 let (start, producers) = found.await?;
                 // Before anything is changed: a damaged log is left as it is.
-                check_ends(self.storage.rt(), self.dir, &self.files, start.segment).await?;
+                self.check_ends(start.segment).await?;
                 // Recovery reads the epochs of what it scans; unless that is all, the rest
                 // of them is in the file.
                 if start.proven > *self.files.segments.keys().next().expect("a segment") {
@@ -164,7 +172,9 @@ impl Load<'_> {
                 let mut recovery = Recovery {
                     rt: self.storage.rt(),
                     dir: self.dir,
+                    counters: self.storage.counters(),
                     index_interval_bytes: self.config.index_interval_bytes,
+                    recovery_point: point.unwrap_or(0),
                     files: std::mem::take(&mut self.files),
                     report: self.report,
                     producers,
@@ -192,7 +202,15 @@ impl Load<'_> {
             found.0.entries().len()
         );
         self.epochs = found.0;
-        self.report.scanned_bytes += found.1;
+        self.report.rebuilt_bytes += found.1;
+        self.report.segments_opened += self.files.segments.len();
+        Ok(())
+    }
+
+    async fn check_ends(&mut self, below: i64) -> Result<(), LoadError> {
+        let checked = check_ends(self.storage.rt(), self.dir, &self.files, below).await?;
+        self.report.ends_bytes += checked.bytes;
+        self.report.segments_opened += checked.opened;
         Ok(())
     }
 
@@ -207,7 +225,11 @@ impl Load<'_> {
         let interval = self.config.index_interval_bytes;
         let indexed = open_indexes(rt, self.dir, &file, base, size, interval).await?;
         let scan = indexed.scan;
-        self.report.scanned_bytes += scan.scanned_bytes;
+        self.report.segments_opened += 1;
+        match indexed.rebuilt {
+            true => self.report.rebuilt_bytes += scan.scanned_bytes,
+            false => self.report.scanned_bytes += scan.scanned_bytes,
+        }
         self.report.indexes_rebuilt = usize::from(indexed.rebuilt);
         self.report.recovered_from = scan.next_offset;
         if let Some(bad) = &scan.bad {
@@ -231,7 +253,8 @@ impl Load<'_> {
         }
         let end = scan.next_offset;
         let producers = producers_at(rt, self.dir, &self.files, end).await?;
-        self.report.scanned_bytes += producers.scanned_bytes;
+        self.report.rebuilt_bytes += producers.scanned_bytes;
+        self.report.segments_opened += producers.segments_opened;
         Ok(ScannedSegment {
             base_offset: base,
             file,
