@@ -37,6 +37,8 @@ pub enum IoErrorKind {
     TooManyFiles,
     /// EACCES, EPERM, EROFS.
     Denied,
+    /// What has the name is no regular file, or is larger than such a file may be.
+    Unusable,
     /// The peer closed, reset, or the socket was shut down on our side.
     Disconnected,
     /// Anything else.
@@ -100,6 +102,7 @@ impl IoErrorKind {
             libc::ENOSPC | libc::EDQUOT => IoErrorKind::NoSpace,
             libc::EIO | libc::ENXIO | libc::EREMOTEIO => IoErrorKind::Device,
             libc::EMFILE | libc::ENFILE => IoErrorKind::TooManyFiles,
+            libc::EISDIR | libc::ELOOP => IoErrorKind::Unusable,
             libc::EACCES | libc::EPERM | libc::EROFS => IoErrorKind::Denied,
             libc::ECONNRESET
             | libc::EPIPE

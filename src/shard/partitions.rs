@@ -10,7 +10,7 @@ use crate::partition::{Partition, PartitionId, PartitionLoad, PartitionOptions};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::join_bounded;
 use crate::runtime::{Dir, IoError, Mono, Queue};
-use crate::storage::partition_dir::{self, PartitionDirError};
+use crate::storage::partition_dir::{self, PartitionDirError, TopicIdFile};
 use crate::storage::{LoadError, LoadReport, PartitionName};
 use futures_lite::future::or;
 use std::cell::{Cell, RefCell};
@@ -60,8 +60,10 @@ enum OpenError {
     Load(#[from] LoadError),
     #[error("{path} is gone, and with it what was flushed up to offset {flushed}; restore it, or delete the topic")]
     DirectoryLost { path: String, flushed: i64 },
-    #[error("{path} has lost its partition.metadata, although records were flushed there up to offset {flushed}; restore that file, or delete the topic")]
-    IdLost { path: String, flushed: i64 },
+    #[error("{path} holds records, but its partition.metadata {why} and no checkpoint file names the partition, so they may be of an older topic of that name; restore that file, or delete the topic")]
+    IdLost { path: String, why: String },
+    #[error("{path} holds no segments any more, although records were flushed there up to offset {flushed}; restore the directory, or delete the topic")]
+    SegmentsLost { path: String, flushed: i64 },
     #[error("{path} belongs to another topic by its partition.metadata, although records of this one were flushed there up to offset {flushed}; restore the directory, or delete the topic")]
     OtherTopic { path: String, flushed: i64 },
 }
@@ -462,35 +464,54 @@ impl Shard {
         let data_dir = self.0.partitions.data_dir();
         let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
         let path = || dir.path().display().to_string();
-        let flushed = match load {
-            // A log start is recorded at once, a recovery point now and then.
+        let recorded = match load {
+            // A log start is recorded at once, the others now and then.
             PartitionLoad::Open {
                 recovery_point,
                 log_start,
+                high_watermark,
                 ..
-            } => recovery_point.max(log_start).unwrap_or(0),
-            PartitionLoad::Create => 0,
+            } => recovery_point.max(log_start).max(high_watermark),
+            PartitionLoad::Create => None,
         };
+        let flushed = recorded.unwrap_or(0);
         if dir.exists().await? {
             match partition_dir::read_topic_id(&dir).await? {
-                Some(found) if found == topic_id => return Ok((dir, load)),
+                TopicIdFile::Read(found) if found == topic_id => return Ok((dir, load)),
                 // This topic's records were flushed, so the one before was gone by then.
-                Some(_) if flushed > 0 => {
+                TopicIdFile::Read(_) if flushed > 0 => {
                     return Err(OpenError::OtherTopic {
                         path: path(),
                         flushed,
                     })
                 }
                 // Of a deleted topic of the same name, whose removal was cut short.
-                Some(_) => self.remove_directory(name, Duration::ZERO).await?,
-                None if flushed > 0 => {
-                    return Err(OpenError::IdLost {
-                        path: path(),
-                        flushed,
-                    })
+                TopicIdFile::Read(_) => self.remove_directory(name, Duration::ZERO).await?,
+                TopicIdFile::Lost(why) => {
+                    let bytes = partition_dir::log_bytes(&dir).await?;
+                    // Whose records are they? A line in a checkpoint file is written for a
+                    // partition that was opened, and goes, durably, before the name can be
+                    // used again; so with a line the directory is this topic's.
+                    if bytes > Some(0) && recorded.is_none() {
+                        return Err(OpenError::IdLost { path: path(), why });
+                    }
+                    if bytes.is_some() {
+                        partition_dir::create(self.rt(), &data_dir, name, topic_id).await?;
+                        tracing::warn!(
+                            "{}/partition.metadata {why} and was written again: topic {}",
+                            dir.path().display(),
+                            name.topic
+                        );
+                        return Ok((dir, load));
+                    }
+                    if flushed > 0 {
+                        return Err(OpenError::SegmentsLost {
+                            path: path(),
+                            flushed,
+                        });
+                    }
+                    // Its creation was cut short.
                 }
-                // Its creation was cut short.
-                None => {}
             }
         } else if flushed > 0 {
             return Err(OpenError::DirectoryLost {

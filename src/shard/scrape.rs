@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn given_a_load_under_way_then_its_status_says_how_far_it_is_and_what_is_left() {
-        let pong = |loaded, scanned, to_scan| Pong {
+        let pong = |loaded, scanned: u64, to_scan: u64| Pong {
             loaded,
             to_load: 10,
             scanned_bytes: scanned << 20,

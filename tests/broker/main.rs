@@ -7,6 +7,7 @@ mod files;
 
 mod admin;
 mod admin_http;
+mod bad_files;
 mod bad_input;
 mod broker_settings;
 mod client;
@@ -26,6 +27,7 @@ mod offsets;
 mod open_metrics;
 mod raw;
 mod recovery;
+mod recovery_bounds;
 mod retention;
 mod semantics;
 mod service;
