@@ -393,7 +393,8 @@ async fn take_clean_marker(dir: &Dir) -> Result<bool, DataDirError> {
         Err(e) if e.kind == IoErrorKind::NotFound => return Ok(false),
         Err(e) => return Err(e.into()),
     };
-    let is_ours = content.starts_with(CLEAN_MARKER_HEAD);
+    let is_ours =
+        content.starts_with(CLEAN_MARKER_HEAD) && content.trim_ascii_end().ends_with(b"}");
     if !is_ours {
         tracing::warn!(
             "{} holds no clean-shutdown marker of version 0 and is not believed: every log is recovered",
