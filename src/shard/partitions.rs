@@ -440,7 +440,19 @@ impl Shard {
             write_budget: self.0.write_budget.clone(),
             record_log_start: self.log_start_recorder(key, topic.name.clone()),
         };
+        let recorded = match options.load {
+            PartitionLoad::Open { high_watermark, .. } => high_watermark.unwrap_or(0),
+            PartitionLoad::Create => 0,
+        };
+        let path = options.dir.path().to_owned();
         let (partition, report) = Partition::open(&self.0.storage, options).await?;
+        let end = partition.numbers().end_offset;
+        if recorded > end {
+            tracing::warn!(
+                "{}/ ends at offset {end}, but its high watermark was {recorded}: the records between are lost",
+                path.display()
+            );
+        }
         let shard = self.clone();
         partition.on_device_error(move |id, reason| {
             let request = Request::DataDirFailed(format!("partition {id}: {reason}"));
