@@ -94,6 +94,7 @@ fn tell_load(ready: &Ready) {
         StartKind::Unclean => tracing::warn!(
             partitions = loaded.online,
             scanned_bytes = loaded.scanned_bytes,
+            rebuilt_bytes = loaded.rebuilt_bytes,
             truncated_bytes = loaded.truncated_bytes,
             "recovered after an unclean stop"
         ),

@@ -181,6 +181,14 @@ catalog! {
     REMOVED_SEGMENTS: Counter "highwater_segments_removed" [] "Segments removed by retention and DeleteRecords.";
     REMOVED: Counter "highwater_log_removed" in Bytes [] "Bytes of batches in the segments removed.";
 
+    RECOVERY_PARTITIONS: Counter "highwater_recovery_partitions" [] "Partitions loaded since the start of the broker, or tried.";
+    RECOVERY_SCANNED: Counter "highwater_recovery_scanned" in Bytes [] "Bytes that loading read and checked because nothing proves them flushed: those written since the last checkpoint.";
+    RECOVERY_REBUILT: Counter "highwater_recovery_rebuilt" in Bytes [] "Bytes of segments that loading read again because an index, a snapshot or the epochs could not be used.";
+    RECOVERY_ENDS: Counter "highwater_recovery_ends" in Bytes [] "Bytes that loading read at the ends of sealed segments, where a segment may be missing.";
+    RECOVERY_TRUNCATED: Counter "highwater_recovery_truncated" in Bytes [] "Bytes that loading cut or removed because they were no valid batches.";
+    RECOVERY_SEGMENTS: Counter "highwater_recovery_segments_opened" [] "Segment files that loading opened.";
+    RECOVERY_INDEXES: Counter "highwater_recovery_indexes_rebuilt" [] "Segments whose indexes loading rebuilt.";
+
     MEMORY_USED: Gauge "highwater_memory_used" in Bytes ["budget"] "Memory taken, by budget: requests, small_requests, decoding, answers, small_answers, group_members, writes, grown, cold_reads, cache.";
     MEMORY_LIMIT: Gauge "highwater_memory_limit" in Bytes ["budget"] "The size of each budget.";
     MEMORY_WAITS: Counter "highwater_memory_waits" [] "Requests that waited for request memory before they were read.";

@@ -37,6 +37,8 @@ pub enum IoErrorKind {
     TooManyFiles,
     /// EACCES, EPERM.
     Denied,
+    /// What has the name is no regular file, or is larger than such a file may be.
+    Unusable,
     /// The peer closed, reset, or the socket was shut down on our side.
     Disconnected,
     /// Anything else.
@@ -116,6 +118,7 @@ impl IoErrorKind {
             | libc::EBADMSG
             | libc::EROFS => IoErrorKind::Device,
             libc::EMFILE | libc::ENFILE => IoErrorKind::TooManyFiles,
+            libc::EISDIR | libc::ELOOP => IoErrorKind::Unusable,
             libc::EACCES | libc::EPERM => IoErrorKind::Denied,
             libc::ECONNRESET
             | libc::EPIPE

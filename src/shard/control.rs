@@ -237,16 +237,11 @@ impl Control {
                 all.online += summary.online;
                 all.offline.extend(summary.offline);
                 all.scanned_bytes += summary.scanned_bytes;
+                all.rebuilt_bytes += summary.rebuilt_bytes;
                 all.truncated_bytes += summary.truncated_bytes;
             }
         }
         Ok(all)
-    }
-
-    /// Resolves when every shard has answered. May be dropped.
-    pub async fn ping(&self) -> Result<(), MeshError> {
-        let pings = (0..self.0.shards).map(|_| Request::Ping).collect();
-        self.call_each(pings).await.map(|_| ())
     }
 
     /// Hands a connection to a shard.

@@ -91,7 +91,7 @@ fn handle(
                 reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
             });
         }
-        Request::Ping => reply.send(Reply::Pong(shard.0.partitions.loading.get())),
+        Request::Ping => reply.send(Reply::Pong(shard.load_progress())),
         Request::Metrics(order) => {
             let shard_ = shard.clone();
             shard.rt().spawn(Queue::Background, async move {

@@ -177,6 +177,12 @@ pub struct Pong {
     pub loaded: usize,
     /// Partitions that it is to load; 0 until it was told.
     pub to_load: usize,
+    /// Bytes that its recovery scans have read.
+    pub scanned_bytes: u64,
+    /// Bytes that the scans which have begun are to read.
+    pub to_scan_bytes: u64,
+    /// How long it has been loading.
+    pub took: Duration,
 }
 
 /// How far the metadata log is on its one voter.
@@ -230,8 +236,10 @@ pub struct LoadSummary {
     pub online: usize,
     /// Why the others are offline: partition and reason.
     pub offline: Vec<(String, String)>,
-    /// Bytes re-read after an unclean stop.
+    /// Bytes read because nothing proved them flushed.
     pub scanned_bytes: u64,
+    /// Bytes read again because what was stored of them could not be used.
+    pub rebuilt_bytes: u64,
     /// Bytes cut from torn tails.
     pub truncated_bytes: u64,
 }

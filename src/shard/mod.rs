@@ -49,6 +49,7 @@ pub use metrics::{
     CommittedFigures, GroupFigures, MetricsOrder, PartitionFigures, PartitionStates, ShardMetrics,
     TopicFigures,
 };
+pub use scrape::LoadStatus;
 pub use space::SpaceFigures;
 
 use crate::config::BrokerConfig;

@@ -10,7 +10,7 @@ use crate::partition::{Partition, PartitionId, PartitionLoad, PartitionOptions};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::join_bounded;
 use crate::runtime::{Dir, IoError, Mono, Queue};
-use crate::storage::partition_dir::{self, PartitionDirError};
+use crate::storage::partition_dir::{self, PartitionDirError, TopicIdFile};
 use crate::storage::{LoadError, LoadReport, PartitionName, Room};
 use futures_lite::future::or;
 use std::cell::{Cell, RefCell};
@@ -29,7 +29,16 @@ pub(super) struct Partitions {
     /// What writers may take of its space.
     room: RefCell<Room>,
     /// How far the load at start is.
-    pub loading: Cell<Pong>,
+    loading: Cell<Loading>,
+}
+
+/// How far a load is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Loading {
+    loaded: usize,
+    to_load: usize,
+    began: Option<Mono>,
+    ended: Option<Mono>,
 }
 
 enum Slot {
@@ -53,8 +62,10 @@ enum OpenError {
     Load(#[from] LoadError),
     #[error("{path} is gone, and with it what was flushed up to offset {flushed}; restore it, or delete the topic")]
     DirectoryLost { path: String, flushed: i64 },
-    #[error("{path} has lost its partition.metadata, although records were flushed there up to offset {flushed}; restore that file, or delete the topic")]
-    IdLost { path: String, flushed: i64 },
+    #[error("{path} holds records, but its partition.metadata {why} and no checkpoint file names the partition, so they may be of an older topic of that name; restore that file, or delete the topic")]
+    IdLost { path: String, why: String },
+    #[error("{path} holds no segments any more, although records were flushed there up to offset {flushed}; restore the directory, or delete the topic")]
+    SegmentsLost { path: String, flushed: i64 },
     #[error("{path} belongs to another topic by its partition.metadata, although records of this one were flushed there up to offset {flushed}; restore the directory, or delete the topic")]
     OtherTopic { path: String, flushed: i64 },
 }
@@ -185,15 +196,21 @@ impl Shard {
                 wanted.push((topic, key, load));
             }
         }
-        let progress = Progress::new(self, wanted.len());
-        self.0.partitions.loading.set(Pong {
-            loaded: 0,
+        let progress = Progress::default();
+        self.0.partitions.loading.set(Loading {
             to_load: wanted.len(),
+            began: Some(self.rt().now()),
+            ..Loading::default()
         });
         let loads = wanted
             .into_iter()
             .map(|(topic, key, load)| self.load_one(topic, key, load, &progress));
         join_bounded(PARTITIONS_AT_ONCE, loads).await;
+        let loading = &self.0.partitions.loading;
+        loading.set(Loading {
+            ended: Some(self.rt().now()),
+            ..loading.get()
+        });
         let summary = progress.summary.into_inner();
         let offsets_topic = order.image.topic(OFFSETS_TOPIC_NAME).cloned();
         *self.0.image.borrow_mut() = Some(order.image);
@@ -201,6 +218,21 @@ impl Shard {
             self.take_coordinators(&topic);
         }
         summary
+    }
+
+    /// How far its load at the start is.
+    pub(super) fn load_progress(&self) -> Pong {
+        let loading = self.0.partitions.loading.get();
+        let counters = self.0.storage.counters();
+        let now = || loading.ended.unwrap_or_else(|| self.rt().now());
+        let took = loading.began.map(|began| now().since(began));
+        Pong {
+            loaded: loading.loaded,
+            to_load: loading.to_load,
+            scanned_bytes: counters.recovery_done_bytes.get(),
+            to_scan_bytes: counters.recovery_due_bytes.get(),
+            took: took.unwrap_or_default(),
+        }
     }
 
     async fn load_one(
@@ -480,7 +512,19 @@ impl Shard {
             write_budget: self.0.write_budget.clone(),
             record_log_start: self.log_start_recorder(key, topic.name.clone()),
         };
+        let recorded = match options.load {
+            PartitionLoad::Open { high_watermark, .. } => high_watermark.unwrap_or(0),
+            PartitionLoad::Create => 0,
+        };
+        let path = options.dir.path().to_owned();
         let (partition, report) = Partition::open(&storage, options).await?;
+        let end = partition.numbers().end_offset;
+        if recorded > end {
+            tracing::warn!(
+                "{}/ ends at offset {end}, but its high watermark was {recorded}: the records between are lost",
+                path.display()
+            );
+        }
         let shard = self.clone();
         partition.on_device_error(move |id, reason| {
             let request = Request::DataDirFailed(format!("partition {id}: {reason}"));
@@ -504,35 +548,54 @@ impl Shard {
         let data_dir = self.0.partitions.data_dir();
         let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
         let path = || dir.path().display().to_string();
-        let flushed = match load {
-            // A log start is recorded at once, a recovery point now and then.
+        let recorded = match load {
+            // A log start is recorded at once, the others now and then.
             PartitionLoad::Open {
                 recovery_point,
                 log_start,
+                high_watermark,
                 ..
-            } => recovery_point.max(log_start).unwrap_or(0),
-            PartitionLoad::Create => 0,
+            } => recovery_point.max(log_start).max(high_watermark),
+            PartitionLoad::Create => None,
         };
+        let flushed = recorded.unwrap_or(0);
         if dir.exists().await? {
             match partition_dir::read_topic_id(&dir).await? {
-                Some(found) if found == topic_id => return Ok((dir, load)),
+                TopicIdFile::Read(found) if found == topic_id => return Ok((dir, load)),
                 // This topic's records were flushed, so the one before was gone by then.
-                Some(_) if flushed > 0 => {
+                TopicIdFile::Read(_) if flushed > 0 => {
                     return Err(OpenError::OtherTopic {
                         path: path(),
                         flushed,
                     })
                 }
                 // Of a deleted topic of the same name, whose removal was cut short.
-                Some(_) => self.remove_directory(name, Duration::ZERO).await?,
-                None if flushed > 0 => {
-                    return Err(OpenError::IdLost {
-                        path: path(),
-                        flushed,
-                    })
+                TopicIdFile::Read(_) => self.remove_directory(name, Duration::ZERO).await?,
+                TopicIdFile::Lost(why) => {
+                    let bytes = partition_dir::log_bytes(&dir).await?;
+                    // Whose records are they? A line in a checkpoint file is written for a
+                    // partition that was opened, and goes, durably, before the name can be
+                    // used again; so with a line the directory is this topic's.
+                    if bytes > Some(0) && recorded.is_none() {
+                        return Err(OpenError::IdLost { path: path(), why });
+                    }
+                    if bytes.is_some() {
+                        partition_dir::create(self.rt(), &data_dir, name, topic_id).await?;
+                        tracing::warn!(
+                            "{}/partition.metadata {why} and was written again: topic {}",
+                            dir.path().display(),
+                            name.topic
+                        );
+                        return Ok((dir, load));
+                    }
+                    if flushed > 0 {
+                        return Err(OpenError::SegmentsLost {
+                            path: path(),
+                            flushed,
+                        });
+                    }
+                    // Its creation was cut short.
                 }
-                // Its creation was cut short.
-                None => {}
             }
         } else if flushed > 0 {
             return Err(OpenError::DirectoryLost {
@@ -579,51 +642,43 @@ impl Shard {
     }
 }
 
-/// How far a load is, for the log.
+/// What a load found so far.
+#[derive(Default)]
 struct Progress {
-    wanted: usize,
-    done: Cell<usize>,
-    told_at: Cell<Mono>,
     summary: RefCell<LoadSummary>,
 }
 
 impl Progress {
-    fn new(shard: &Shard, wanted: usize) -> Progress {
-        Progress {
-            wanted,
-            done: Cell::new(0),
-            told_at: Cell::new(shard.rt().now()),
-            summary: RefCell::default(),
-        }
-    }
-
     fn count(&self, shard: &Shard, name: PartitionName, opened: Result<LoadReport, String>) {
         let mut summary = self.summary.borrow_mut();
+        let counters = shard.0.storage.counters();
+        counters.recovery_partitions.add(1);
         match opened {
             Ok(report) => {
                 summary.online += 1;
                 summary.scanned_bytes += report.scanned_bytes;
+                summary.rebuilt_bytes += report.rebuilt_bytes;
                 summary.truncated_bytes += report.truncated_bytes;
+                counters.recovery_scanned_bytes.add(report.scanned_bytes);
+                counters.recovery_rebuilt_bytes.add(report.rebuilt_bytes);
+                counters.recovery_ends_bytes.add(report.ends_bytes);
+                counters
+                    .recovery_truncated_bytes
+                    .add(report.truncated_bytes);
+                counters
+                    .recovery_segments_opened
+                    .add(report.segments_opened as u64);
+                counters
+                    .recovery_indexes_rebuilt
+                    .add(report.indexes_rebuilt as u64);
             }
             Err(reason) => summary.offline.push((name.to_string(), reason)),
         }
-        self.done.set(self.done.get() + 1);
-        shard.0.partitions.loading.set(Pong {
-            loaded: self.done.get(),
-            to_load: self.wanted,
+        let loading = &shard.0.partitions.loading;
+        loading.set(Loading {
+            loaded: loading.get().loaded + 1,
+            ..loading.get()
         });
-        let now = shard.rt().now();
-        if now.since(self.told_at.get()) >= PROGRESS_PAUSE && self.done.get() < self.wanted {
-            self.told_at.set(now);
-            tracing::info!(
-                shard = shard.me(),
-                loaded = self.done.get(),
-                of = self.wanted,
-                offline = summary.offline.len(),
-                scanned_bytes = summary.scanned_bytes,
-                "loading partitions goes on"
-            );
-        }
     }
 }
 
@@ -662,5 +717,3 @@ fn name_of(topic: &TopicImage, key: PartitionKey) -> PartitionName {
 
 /// Partitions that are loaded, created, deleted or closed at the same time.
 const PARTITIONS_AT_ONCE: usize = 16;
-/// The time between two lines of the log about a load.
-const PROGRESS_PAUSE: Duration = Duration::from_secs(5);

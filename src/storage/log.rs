@@ -16,6 +16,7 @@
 //! What it is not: it does not decide when to flush, checkpoint, or delete.
 
 use super::cache::Cache;
+use super::checkpoint::SideFilesWritten;
 use super::flusher::{FlushFence, FlushTurn, Flusher};
 use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
@@ -154,6 +155,7 @@ pub(super) struct LogShared {
     pub(super) gate: IoGate,
     /// Held by whoever writes the files beside a segment: one at a time.
     pub(super) side_files: Budget,
+    pub(super) side_files_written: RefCell<SideFilesWritten>,
     pub(super) seal_task: Cell<SealTask>,
     /// Told when a flush of this log ended, or the log closed.
     pub(super) flush_ended: Event,
@@ -385,6 +387,7 @@ impl Log {
             name_unsynced: Cell::new(false),
             gate: IoGate::new(),
             side_files: Budget::new(1),
+            side_files_written: RefCell::default(),
             seal_task: Cell::new(SealTask::Idle),
             flush_ended: Event::new(),
             read_ahead: ReadAhead::new(),

@@ -44,6 +44,7 @@ mod segment_ends;
 mod throttle;
 mod timestamps;
 mod truncate;
+mod unusable;
 pub mod uuid_text;
 mod walk;
 

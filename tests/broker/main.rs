@@ -9,6 +9,7 @@ mod loop_disk;
 
 mod admin;
 mod admin_http;
+mod bad_files;
 mod bad_input;
 mod broker_settings;
 mod client;
@@ -29,6 +30,7 @@ mod offsets;
 mod open_metrics;
 mod raw;
 mod recovery;
+mod recovery_bounds;
 mod retention;
 mod semantics;
 mod service;

@@ -181,6 +181,7 @@ impl FileSystem {
                 DirEntry {
                     name: name.clone(),
                     is_dir: matches!(inode.kind, Kind::Dir(_)),
+                    is_file: matches!(inode.kind, Kind::File(_)),
                     len: match &inode.kind {
                         Kind::File(file) => file.live.size(),
                         Kind::Dir(_) => 0,

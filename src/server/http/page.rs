@@ -164,6 +164,13 @@ fn counters(page: &mut Page, sum: &CountersSnapshot) {
         (&ROLLS, sum.segment_rolls),
         (&REMOVED_SEGMENTS, sum.removed_segments),
         (&REMOVED, sum.removed_bytes),
+        (&RECOVERY_PARTITIONS, sum.recovery_partitions),
+        (&RECOVERY_SCANNED, sum.recovery_scanned_bytes),
+        (&RECOVERY_REBUILT, sum.recovery_rebuilt_bytes),
+        (&RECOVERY_ENDS, sum.recovery_ends_bytes),
+        (&RECOVERY_TRUNCATED, sum.recovery_truncated_bytes),
+        (&RECOVERY_SEGMENTS, sum.recovery_segments_opened),
+        (&RECOVERY_INDEXES, sum.recovery_indexes_rebuilt),
         (&MEMORY_WAITS, sum.memory_waits),
         (&MESH_REQUESTS, sum.mesh_requests),
     ];

@@ -1,6 +1,7 @@
 //! Tests of loading and recovery over the simulator.
 
 mod cases;
+mod checkpoints;
 mod head;
 mod losses;
 mod power_cut;

@@ -12,8 +12,9 @@ use crate::runtime::{Queue, Rt, SyncSite};
 use crate::storage::leader_epochs::LeaderEpochs;
 use crate::storage::log_tests::stamped;
 use crate::storage::{
-    partition_dir, DataDir, Log, LogBatch, LogConfig, PartitionName, RetentionRules, StartKind,
-    Storage, StorageLimits,
+    partition_dir::{self, TopicIdFile},
+    DataDir, Log, LogBatch, LogConfig, PartitionName, RetentionRules, StartKind, Storage,
+    StorageLimits,
 };
 use futures_lite::future::zip;
 use std::cell::RefCell;
@@ -315,7 +316,8 @@ async fn open_log(
             .map_err(|e| e.to_string())?;
     } else {
         let topic_id = partition_dir::read_topic_id(&dir).await;
-        if topic_id.as_ref().ok() != Some(&Some(Uuid::from_u128(7))) {
+        let expected = TopicIdFile::Read(Uuid::from_u128(7));
+        if topic_id.as_ref().ok() != Some(&expected) {
             return Err(format!("partition.metadata was lost: {topic_id:?}"));
         }
     }
@@ -333,10 +335,11 @@ async fn open_log(
         // What was written since the checkpoint, and one step of the index before it.
         let since: u64 = m.bytes_in(point, end);
         let slack = u64::from(config.index_interval_bytes) + 2 * BATCH_BYTES_MAX;
-        if report.scanned_bytes > since + slack {
+        let read = report.scanned_bytes + report.rebuilt_bytes;
+        if read > since + slack {
             return Err(format!(
                 "recovery read {} bytes, {since} were written since the checkpoint at {point}: {report:?}",
-                report.scanned_bytes
+                read
             ));
         }
     }
