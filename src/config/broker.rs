@@ -18,8 +18,8 @@ pub struct BrokerConfig {
     pub listener: HostPort,
     /// `advertised.listeners`; `None`: the listener's own address. Port 0 stands for the listener's port.
     pub advertised_listener: Option<HostPort>,
-    /// `log.dirs`, or `log.dir` where that is empty.
-    pub data_dir: PathBuf,
+    /// `log.dirs`, or `log.dir` where that is empty. At least one, no two the same.
+    pub data_dirs: Vec<PathBuf>,
     /// `shards`; 0: one for each usable CPU.
     pub shards: usize,
     /// `auto.create.topics.enable`.
@@ -220,7 +220,7 @@ impl BrokerConfig {
             node_id: values.int("node.id")? as i32,
             listener,
             advertised_listener,
-            data_dir: values.data_dir()?,
+            data_dirs: values.data_dirs()?,
             shards: values.int("shards")? as usize,
             auto_create_topics_enable: values.bool("auto.create.topics.enable")?,
             num_partitions: values.int("num.partitions")? as i32,
@@ -390,15 +390,22 @@ impl<'a> Values<'a> {
         Ok(list_entries(text).collect())
     }
 
-    fn data_dir(&self) -> Result<PathBuf, ConfigError> {
-        let dir = match self.text("log.dirs") {
-            "" => self.text("log.dir"),
-            dirs => dirs,
+    fn data_dirs(&self) -> Result<Vec<PathBuf>, ConfigError> {
+        let listed = self.list("log.dirs")?;
+        let dirs: Vec<PathBuf> = match listed.is_empty() {
+            true => vec![PathBuf::from(self.text("log.dir"))],
+            false => listed.into_iter().map(PathBuf::from).collect(),
         };
-        if dir.is_empty() {
+        if dirs[0].as_os_str().is_empty() {
             return Err(self.invalid("log.dir", "must name the data directory"));
         }
-        Ok(PathBuf::from(dir))
+        for (at, dir) in dirs.iter().enumerate() {
+            if dirs[..at].contains(dir) {
+                let problem = format!("names {} twice", dir.display());
+                return Err(self.invalid("log.dirs", problem));
+            }
+        }
+        Ok(dirs)
     }
 
     /// The first of these settings of one meaning that has a value, and that in milliseconds. The last has a default.

@@ -295,6 +295,7 @@ impl Committer {
 
     fn plan(&self, group: &Group) -> Plan<'_> {
         Plan::new(group.working.clone(), &self.limits, &*self.rules)
+            .in_directories(self.published.directories.borrow().clone())
     }
 
     /// Makes the group durable, publishes its image, and answers.

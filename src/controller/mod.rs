@@ -64,6 +64,8 @@ pub type TopicAnswer<T> = (Vec<Result<T, ControllerFault>>, Option<Delta>);
 struct Published {
     image: RefCell<Image>,
     failure: RefCell<Option<String>>,
+    /// The data directories that take new partitions.
+    directories: RefCell<Rc<[Uuid]>>,
 }
 
 impl Controller {
@@ -111,6 +113,12 @@ impl Controller {
     /// Why every change is refused until the controller is opened again, if it is.
     pub fn failure(&self) -> Option<String> {
         self.published.failure()
+    }
+
+    /// Puts partitions that are created from now on into these data directories, by their
+    /// `directory.id`, each into the one with the fewest.
+    pub fn set_directories(&self, directories: Vec<Uuid>) {
+        *self.published.directories.borrow_mut() = directories.into();
     }
 
     /// How far the metadata log is.
@@ -232,6 +240,7 @@ impl Published {
         Published {
             image: RefCell::new(image),
             failure: RefCell::new(None),
+            directories: RefCell::new(Rc::from([])),
         }
     }
 

@@ -197,6 +197,7 @@ catalog! {
     STALLS: Counter "highwater_stalls" ["executor"] "Tasks that held a core for longer than stall.threshold.ms; /debug/stalls names the latest.";
     STALLED: Counter "highwater_stalled" in Seconds ["executor"] "How long those that have ended lasted.";
 
+    DIR_OFFLINE: Gauge "highwater_log_dir_offline" ["dir"] "1 once a data directory has failed: its partitions are offline until a restart.";
     DIR_USABLE: Gauge "highwater_log_dir_usable" in Bytes ["dir"] "Free bytes of a data directory's file system, as of the last look.";
     DIR_REFUSES: Gauge "highwater_log_dir_refuses_records" ["dir"] "1 while a data directory takes no records because less than log.dir.min.free.bytes is free.";
     DIR_REFUSED: Counter "highwater_log_dir_refused_batches" ["dir"] "Record batches refused for that.";

@@ -243,7 +243,7 @@ impl Story {
                 host: self.broker.ip().to_string(),
                 port: 9092,
             },
-            data_dir: "/data".into(),
+            data_dirs: vec!["/data".into()],
             log_dir_min_free_bytes: self.min_free.get(),
             checkpoint_bytes: 2_000,
             log_segment_bytes: 4_000,

@@ -154,6 +154,10 @@ fn handle(
                 reply.send(Reply::Closed(shard_.close_partitions().await));
             });
         }
+        Request::DirectoryOffline { dir, reason } => {
+            shard.directory_offline(dir, &reason);
+            reply.send(Reply::Done);
+        }
         Request::Leave => {
             reply.send(Reply::Done);
             shard.0.left.set(true);
@@ -168,7 +172,7 @@ fn handle(
         | Request::Checkpointed(_)
         | Request::RecordLogStart(_)
         | Request::RecordCleaned(_)
-        | Request::DataDirFailed(_) => {
+        | Request::DataDirFailed { .. } => {
             unreachable!("only the control executor is sent these")
         }
     }

@@ -11,7 +11,9 @@
 //! how a partition keeps its records (`partition/`).
 
 mod background;
+mod checkpoints;
 mod control;
+mod directories;
 mod epochs;
 mod fetch;
 #[cfg(test)]
@@ -26,6 +28,7 @@ mod metrics;
 mod offsets;
 mod owners;
 mod partitions;
+mod place;
 mod produce;
 #[cfg(test)]
 mod produce_tests;
@@ -39,6 +42,7 @@ pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
+pub use log_sizes::LogSize;
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
     CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,

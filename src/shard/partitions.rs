@@ -1,33 +1,29 @@
 //! The partitions that this shard owns: loading, creating, deleting, closing.
 
 use super::messages::{
-    CheckpointLine, CloseSummary, LoadOrder, LoadSummary, PartitionKey, Pong, Request,
+    CheckpointLine, CloseSummary, Homeless, LoadOrder, LoadSummary, PartitionKey, PlacedPartition,
+    Pong, Request,
 };
+use super::place::{Directories, OpenError};
 use super::Shard;
 use crate::config::{ConfigError, TopicConfig};
 use crate::metadata::{Change, Delta, TopicImage, OFFSETS_TOPIC_NAME};
 use crate::partition::{Partition, PartitionId, PartitionLoad, PartitionOptions};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::join_bounded;
-use crate::runtime::{Dir, IoError, Mono, Queue};
-use crate::storage::partition_dir::{self, PartitionDirError, TopicIdFile};
-use crate::storage::{LoadError, LoadReport, PartitionName, Room};
-use futures_lite::future::or;
+use crate::runtime::{Mono, Queue};
+use crate::storage::{LoadReport, PartitionName, Room};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// The table of a shard's partitions.
 #[derive(Default)]
 pub(super) struct Partitions {
     slots: RefCell<HashMap<PartitionKey, Slot>>,
-    data_dir: RefCell<Option<PathBuf>>,
-    /// What writers may take of its space.
-    room: RefCell<Room>,
+    pub(super) dirs: Directories,
     /// How far the load at start is.
     loading: Cell<Loading>,
 }
@@ -46,41 +42,9 @@ enum Slot {
     /// It could not be opened; the reason was logged.
     Offline {
         name: String,
+        /// Where it is, if that is known.
+        dir: Option<usize>,
     },
-}
-
-/// Why a partition is offline.
-#[derive(Debug, thiserror::Error)]
-enum OpenError {
-    #[error("its settings are not valid any more: {0}")]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    Directory(#[from] PartitionDirError),
-    #[error(transparent)]
-    Io(#[from] IoError),
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error("{path} is gone, and with it what was flushed up to offset {flushed}; restore it, or delete the topic")]
-    DirectoryLost { path: String, flushed: i64 },
-    #[error("{path} holds records, but its partition.metadata {why} and no checkpoint file names the partition, so they may be of an older topic of that name; restore that file, or delete the topic")]
-    IdLost { path: String, why: String },
-    #[error("{path} holds no segments any more, although records were flushed there up to offset {flushed}; restore the directory, or delete the topic")]
-    SegmentsLost { path: String, flushed: i64 },
-    #[error("{path} belongs to another topic by its partition.metadata, although records of this one were flushed there up to offset {flushed}; restore the directory, or delete the topic")]
-    OtherTopic { path: String, flushed: i64 },
-}
-
-impl OpenError {
-    /// Whether the disk, or a quota, is full.
-    fn is_no_space(&self) -> bool {
-        match self {
-            OpenError::Io(error) | OpenError::Directory(PartitionDirError::Io(error)) => {
-                error.is_no_space()
-            }
-            OpenError::Load(error) => error.is_no_space(),
-            _ => false,
-        }
-    }
 }
 
 /// A partition with the name that checkpoint files use.
@@ -88,6 +52,8 @@ impl OpenError {
 pub(super) struct Named {
     pub key: PartitionKey,
     pub topic: Arc<str>,
+    /// The data directory that it is in, by its place in `log.dirs`.
+    pub dir: usize,
     pub partition: Partition,
     /// What the checkpoint files held when it was opened; 0 if nothing.
     pub recovery_point: i64,
@@ -109,6 +75,14 @@ impl Partitions {
             Some(Slot::Online(named)) => Ok(named.partition.clone()),
             Some(Slot::Offline { .. }) => Err(ErrorCode::KafkaStorageError),
             None => Err(ErrorCode::UnknownTopicOrPartition),
+        }
+    }
+
+    /// It, if it was opened.
+    pub(super) fn named(&self, key: &PartitionKey) -> Option<Named> {
+        match self.slots.borrow().get(key) {
+            Some(Slot::Online(named)) => Some(named.clone()),
+            _ => None,
         }
     }
 
@@ -143,13 +117,15 @@ impl Partitions {
     }
 
     /// Those that are offline, with the reason to give at a stop.
-    fn all_offline(&self) -> Vec<(String, String)> {
+    fn all_offline(&self) -> Vec<(Option<usize>, String, String)> {
         self.slots
             .borrow()
             .values()
             .filter_map(|slot| match slot {
                 Slot::Online(_) => None,
-                Slot::Offline { name } => Some((name.clone(), "it is offline".to_string())),
+                Slot::Offline { name, dir } => {
+                    Some((*dir, name.clone(), "it is offline".to_string()))
+                }
             })
             .collect()
     }
@@ -161,40 +137,33 @@ impl Partitions {
     fn take(&self, key: &PartitionKey) -> Option<Slot> {
         self.slots.borrow_mut().remove(key)
     }
-
-    pub fn data_dir(&self) -> PathBuf {
-        self.data_dir
-            .borrow()
-            .clone()
-            .expect("partitions are touched only after the load order named the directory")
-    }
 }
 
 impl Shard {
     /// Opens the partitions of the image that this shard owns.
     pub(super) async fn load(&self, order: LoadOrder) -> LoadSummary {
         self.adopt_configs(&order.image);
-        let room = self.guard_space(&order.data_dir).await;
-        self.0.partitions.room.replace(room);
-        *self.0.partitions.data_dir.borrow_mut() = Some(order.data_dir);
-        let lines: HashMap<PartitionKey, &CheckpointLine> = order
-            .checkpoints
-            .iter()
-            .map(|line| (line.key, line))
-            .collect();
+        for dir in &order.dirs {
+            let room = match dir.offline {
+                None => self.guard_space(&dir.path).await,
+                Some(_) => Room::default(),
+            };
+            self.0.partitions.dirs.add(dir, room);
+        }
         let mut wanted = Vec::new();
-        for topic in order.image.topics() {
-            for key in self.owned(topic) {
-                let line = lines.get(&key);
-                let load = PartitionLoad::Open {
-                    clean: order.clean,
-                    recovery_point: line.and_then(|line| line.recovery_point),
-                    log_start: line.and_then(|line| line.log_start),
-                    cleaned_to: line.and_then(|line| line.cleaned_to),
-                    high_watermark: line.and_then(|line| line.high_watermark),
-                };
-                wanted.push((topic, key, load));
-            }
+        for PlacedPartition { line, home } in order.partitions {
+            let Some(topic) = order.image.topic_by_id(&line.key.topic_id) else {
+                unreachable!("the partitions are those of the image");
+            };
+            let clean = home.as_ref().is_ok_and(|dir| order.dirs[*dir].clean);
+            let load = PartitionLoad::Open {
+                clean,
+                recovery_point: line.recovery_point,
+                log_start: line.log_start,
+                cleaned_to: line.cleaned_to,
+                high_watermark: line.high_watermark,
+            };
+            wanted.push((topic, line.key, load, home));
         }
         let progress = Progress::default();
         self.0.partitions.loading.set(Loading {
@@ -204,7 +173,7 @@ impl Shard {
         });
         let loads = wanted
             .into_iter()
-            .map(|(topic, key, load)| self.load_one(topic, key, load, &progress));
+            .map(|(topic, key, load, home)| self.load_one(topic, key, load, home, &progress));
         join_bounded(PARTITIONS_AT_ONCE, loads).await;
         let loading = &self.0.partitions.loading;
         loading.set(Loading {
@@ -240,9 +209,10 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
+        home: Result<usize, Homeless>,
         progress: &Progress,
     ) {
-        let opened = self.open(topic, key, load).await;
+        let opened = self.open(topic, key, load, home).await;
         if let Err(reason) = &opened {
             let name = name_of(topic, key);
             tracing::error!(partition = %name, %reason, "partition is offline");
@@ -308,7 +278,9 @@ impl Shard {
     async fn create_owned(&self, topic: &Arc<TopicImage>, first: i32) {
         let new = self.owned(topic).into_iter();
         let creations = new.filter(|key| key.index >= first).map(|key| async move {
-            if let Err(reason) = self.open(topic, key, PartitionLoad::Create).await {
+            let home = self.home_of_new(&topic.partitions[key.index as usize]);
+            let opened = self.open(topic, key, PartitionLoad::Create, home);
+            if let Err(reason) = opened.await {
                 let name = name_of(topic, key);
                 tracing::error!(partition = %name, %reason, "partition could not be created");
             }
@@ -355,48 +327,24 @@ impl Shard {
 
     async fn delete_one(&self, topic: &Arc<TopicImage>, key: PartitionKey) {
         let mut delay = Duration::from_millis(self.config().log_segment_delete_delay_ms);
-        if let Some(Slot::Online(named)) = self.0.partitions.take(&key) {
-            delay = named.partition.file_delete_delay();
-            named.partition.delete().await;
-        }
+        let dir = match self.0.partitions.take(&key) {
+            Some(Slot::Online(named)) => {
+                delay = named.partition.file_delete_delay();
+                named.partition.delete().await;
+                Some(named.dir)
+            }
+            Some(Slot::Offline { dir, .. }) => dir,
+            None => None,
+        };
         let name = name_of(topic, key);
-        if let Err(error) = self.remove_directory(&name, delay).await {
-            tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
+        // Where it lies is not known: wherever there is one of its name.
+        let all = 0..self.0.partitions.dirs.count();
+        let dirs = dir.map_or(all, |dir| dir..dir + 1);
+        for dir in dirs {
+            if let Err(error) = self.remove_directory(&name, dir, delay).await {
+                tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
+            }
         }
-    }
-
-    /// Renames a partition's directory away, durably, and removes it in the background
-    /// after `delay` (`file.delete.delay.ms`). A stop before leaves that to the next start.
-    async fn remove_directory(
-        &self,
-        name: &PartitionName,
-        delay: Duration,
-    ) -> Result<(), PartitionDirError> {
-        let data_dir = self.0.partitions.data_dir();
-        if !self
-            .rt()
-            .dir(&data_dir)
-            .subdir(&name.to_string())
-            .exists()
-            .await?
-        {
-            return Ok(());
-        }
-        let renamed = partition_dir::begin_delete(self.rt(), &data_dir, name).await?;
-        let shard = self.clone();
-        self.rt().spawn(Queue::Background, async move {
-            let (rt, stop) = (shard.rt(), shard.stop_event().listen());
-            if !shard.is_stopping() {
-                or(stop, rt.sleep(delay)).await;
-            }
-            if shard.is_stopping() {
-                return;
-            }
-            if let Err(error) = partition_dir::finish_delete(rt, &data_dir, &renamed).await {
-                tracing::warn!(%error, "files of a deleted partition stay until the next start");
-            }
-        });
-        Ok(())
     }
 
     async fn open(
@@ -404,14 +352,25 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
+        home: Result<usize, Homeless>,
     ) -> Result<LoadReport, String> {
         let (recovery_point, high_watermark) = checkpointed(load);
-        let opened = self.try_open(topic, key, load).await;
+        let dir = home
+            .as_ref()
+            .map_or_else(|homeless| homeless.dir, |dir| Some(*dir));
+        let opened = match home {
+            Ok(dir) => self
+                .try_open(topic, key, load, dir)
+                .await
+                .map(|opened| (opened, dir)),
+            Err(homeless) => Err(OpenError::Homeless(homeless.reason)),
+        };
         let (slot, result) = match opened {
-            Ok((partition, report)) => {
+            Ok(((partition, report), dir)) => {
                 let named = Named {
                     key,
                     topic: topic.name.clone(),
+                    dir,
                     partition,
                     recovery_point,
                     high_watermark,
@@ -420,13 +379,14 @@ impl Shard {
             }
             Err(error) => {
                 let name = name_of(topic, key).to_string();
-                if error.is_no_space() {
-                    self.open_when_there_is_space(topic.clone(), key, half_made(load));
+                if let (true, Some(dir)) = (error.is_no_space(), dir) {
+                    self.open_when_there_is_space(topic.clone(), key, half_made(load), dir);
                 }
-                (Slot::Offline { name }, Err(error.to_string()))
+                (Slot::Offline { name, dir }, Err(error.to_string()))
             }
         };
         self.0.partitions.put(key, slot);
+        self.follow_directory(&key);
         result
     }
 
@@ -437,6 +397,7 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
+        dir: usize,
     ) -> bool {
         let is_offline = || {
             matches!(
@@ -454,7 +415,7 @@ impl Shard {
             .and_then(|image| image.topic_by_id(&topic.id))
             .unwrap_or(topic);
         let name = name_of(topic, key);
-        match self.try_open(topic, key, load).await {
+        match self.try_open(topic, key, load, dir).await {
             Ok((partition, _)) if is_offline() => {
                 let (recovery_point, high_watermark) = checkpointed(load);
                 self.0.partitions.put(
@@ -462,11 +423,13 @@ impl Shard {
                     Slot::Online(Named {
                         key,
                         topic: topic.name.clone(),
+                        dir,
                         partition,
                         recovery_point,
                         high_watermark,
                     }),
                 );
+                self.follow_directory(&key);
                 tracing::info!(partition = %name, "there is space: the partition is online");
                 self.take_coordinators(topic);
                 false
@@ -474,7 +437,7 @@ impl Shard {
             Ok((partition, _)) => {
                 // Its topic was deleted meanwhile.
                 partition.delete().await;
-                if let Err(error) = self.remove_directory(&name, Duration::ZERO).await {
+                if let Err(error) = self.remove_directory(&name, dir, Duration::ZERO).await {
                     tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
                 }
                 false
@@ -492,12 +455,14 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
+        at: usize,
     ) -> Result<(Partition, LoadReport), OpenError> {
         let config = self.config_of(topic)?;
         let image = &topic.partitions[key.index as usize];
-        let (dir, load) = self.directory(&name_of(topic, key), topic.id, load).await?;
-        let room = self.0.partitions.room.borrow().clone();
-        let storage = self.0.storage.in_room(room);
+        let (dir, load) = self
+            .directory(&name_of(topic, key), at, topic.id, load)
+            .await?;
+        let storage = self.0.storage.in_room(self.0.partitions.dirs.room(at));
         let options = PartitionOptions {
             id: PartitionId {
                 topic_id: topic.id,
@@ -510,7 +475,7 @@ impl Shard {
             replication_factor: image.replicas.len(),
             load,
             write_budget: self.0.write_budget.clone(),
-            record_log_start: self.log_start_recorder(key, topic.name.clone()),
+            record_log_start: self.log_start_recorder(key, topic.name.clone(), at),
         };
         let recorded = match options.load {
             PartitionLoad::Open { high_watermark, .. } => high_watermark.unwrap_or(0),
@@ -527,7 +492,10 @@ impl Shard {
         }
         let shard = self.clone();
         partition.on_device_error(move |id, reason| {
-            let request = Request::DataDirFailed(format!("partition {id}: {reason}"));
+            let request = Request::DataDirFailed {
+                dir: at,
+                reason: format!("partition {id}: {reason}"),
+            };
             let rt = shard.rt().clone();
             rt.spawn(Queue::Latency, async move {
                 // Without a control executor the process is ending anyway.
@@ -535,76 +503,6 @@ impl Shard {
             });
         });
         Ok((partition, report))
-    }
-
-    /// Finds or makes a partition's directory. The metadata log is the truth: what a
-    /// crash left between it and the directory is finished here.
-    async fn directory(
-        &self,
-        name: &PartitionName,
-        topic_id: Uuid,
-        load: PartitionLoad,
-    ) -> Result<(Dir, PartitionLoad), OpenError> {
-        let data_dir = self.0.partitions.data_dir();
-        let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
-        let path = || dir.path().display().to_string();
-        let recorded = match load {
-            // A log start is recorded at once, the others now and then.
-            PartitionLoad::Open {
-                recovery_point,
-                log_start,
-                high_watermark,
-                ..
-            } => recovery_point.max(log_start).max(high_watermark),
-            PartitionLoad::Create => None,
-        };
-        let flushed = recorded.unwrap_or(0);
-        if dir.exists().await? {
-            match partition_dir::read_topic_id(&dir).await? {
-                TopicIdFile::Read(found) if found == topic_id => return Ok((dir, load)),
-                // This topic's records were flushed, so the one before was gone by then.
-                TopicIdFile::Read(_) if flushed > 0 => {
-                    return Err(OpenError::OtherTopic {
-                        path: path(),
-                        flushed,
-                    })
-                }
-                // Of a deleted topic of the same name, whose removal was cut short.
-                TopicIdFile::Read(_) => self.remove_directory(name, Duration::ZERO).await?,
-                TopicIdFile::Lost(why) => {
-                    let bytes = partition_dir::log_bytes(&dir).await?;
-                    // Whose records are they? A line in a checkpoint file is written for a
-                    // partition that was opened, and goes, durably, before the name can be
-                    // used again; so with a line the directory is this topic's.
-                    if bytes > Some(0) && recorded.is_none() {
-                        return Err(OpenError::IdLost { path: path(), why });
-                    }
-                    if bytes.is_some() {
-                        partition_dir::create(self.rt(), &data_dir, name, topic_id).await?;
-                        tracing::warn!(
-                            "{}/partition.metadata {why} and was written again: topic {}",
-                            dir.path().display(),
-                            name.topic
-                        );
-                        return Ok((dir, load));
-                    }
-                    if flushed > 0 {
-                        return Err(OpenError::SegmentsLost {
-                            path: path(),
-                            flushed,
-                        });
-                    }
-                    // Its creation was cut short.
-                }
-            }
-        } else if flushed > 0 {
-            return Err(OpenError::DirectoryLost {
-                path: path(),
-                flushed,
-            });
-        }
-        let dir = partition_dir::create(self.rt(), &data_dir, name, topic_id).await?;
-        Ok((dir, PartitionLoad::Create))
     }
 
     /// Flushes and closes every partition.
@@ -617,12 +515,16 @@ impl Shard {
                 Ok(closed) => summary.lines.push(CheckpointLine {
                     key: named.key,
                     topic: named.topic.to_string(),
+                    dir: named.dir,
                     recovery_point: Some(closed.recovery_point),
                     high_watermark: Some(closed.high_watermark),
                     log_start: Some(closed.log_start),
                     cleaned_to: None,
                 }),
-                Err(error) => summary.failed.push((named.name(), error.to_string())),
+                Err(error) => {
+                    let (dir, name) = (Some(named.dir), named.name());
+                    summary.failed.push((dir, name, error.to_string()));
+                }
             }
         }
         summary.failed.extend(self.0.partitions.all_offline());

@@ -142,17 +142,14 @@ impl Shard {
         &self,
         key: PartitionKey,
         topic: Arc<str>,
+        dir: usize,
     ) -> LogStartRecorder {
         let shard = self.clone();
         Rc::new(move |offset| {
             let shard = shard.clone();
             let line = CheckpointLine {
-                key,
-                topic: topic.to_string(),
-                recovery_point: None,
-                high_watermark: None,
                 log_start: Some(offset),
-                cleaned_to: None,
+                ..CheckpointLine::of_nothing(key, topic.to_string(), dir)
             };
             Box::pin(async move {
                 match shard.call_control(Request::RecordLogStart(line)).await {

@@ -212,6 +212,7 @@ impl Shard {
         topic: Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
+        dir: usize,
     ) {
         let shard = self.clone();
         self.rt().spawn(Queue::Background, async move {
@@ -221,7 +222,7 @@ impl Shard {
                     return;
                 }
                 or(stop, shard.rt().sleep(OPEN_PAUSE)).await;
-                if shard.is_stopping() || !shard.open_again(&topic, key, load).await {
+                if shard.is_stopping() || !shard.open_again(&topic, key, load, dir).await {
                     return;
                 }
             }

@@ -106,6 +106,9 @@ fn shards(page: &mut Page, gathered: &Gathered) {
         page.gauge(&MEMORY_USED, &[budget], gauge(used));
         page.gauge(&MEMORY_LIMIT, &[budget], gauge(limit));
     }
+    for (dir, offline) in &gathered.dirs {
+        page.gauge(&DIR_OFFLINE, &[dir], i64::from(offline.is_some()));
+    }
     for space in spaces(gathered) {
         if let Some(usable) = space.usable_bytes {
             page.gauge(&DIR_USABLE, &[&space.dir], gauge(usable));
@@ -439,6 +442,7 @@ mod tests {
         Gathered {
             shards,
             offsets: Vec::new(),
+            dirs: Vec::new(),
             process: Default::default(),
             stalls: BTreeMap::new(),
             took: Duration::ZERO,
