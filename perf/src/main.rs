@@ -12,6 +12,7 @@ mod groups;
 mod measure;
 mod opinion;
 mod payload;
+mod recovery;
 mod report;
 mod results;
 mod run;
@@ -51,6 +52,8 @@ enum Command {
     Groups(groups::GroupsArgs),
     /// What a scrape of the metrics costs the broker, and what producers notice of it.
     Scrape(scrape::ScrapeArgs),
+    /// What starting again costs after SIGKILL and after a clean stop, by the broker's own counters.
+    Recovery(recovery::RecoveryArgs),
     /// What the machine does by itself: round trips, direct writes and flushes, sends, direct reads.
     Floor(floor::raw::FloorArgs),
     /// The table of a run's results, and a page with plots.
@@ -82,6 +85,7 @@ fn work(command: Command) -> anyhow::Result<()> {
         Command::Connections(args) => connections::run(&args),
         Command::Groups(args) => groups::run(&args),
         Command::Scrape(args) => scrape::run(&args),
+        Command::Recovery(args) => recovery::run(&args),
         Command::Floor(args) => floor::raw::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => {

@@ -10,6 +10,7 @@
 mod config;
 mod consume;
 mod doctor;
+pub mod drill;
 mod error;
 mod group;
 mod log;

@@ -27,9 +27,9 @@ pub(super) struct ServeArgs {
     /// Set one setting; may be repeated.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
-    /// Where the data lies (log.dirs).
+    /// Where the data lies (log.dirs); may be repeated, once for each disk.
     #[arg(long, value_name = "DIR")]
-    data_dir: Option<String>,
+    data_dir: Vec<String>,
     /// Where to listen (listeners); port 0 takes a free one.
     #[arg(long, value_name = "HOST:PORT")]
     listener: Option<String>,
@@ -94,6 +94,7 @@ fn tell_load(ready: &Ready) {
         StartKind::Unclean => tracing::warn!(
             partitions = loaded.online,
             scanned_bytes = loaded.scanned_bytes,
+            rebuilt_bytes = loaded.rebuilt_bytes,
             truncated_bytes = loaded.truncated_bytes,
             "recovered after an unclean stop"
         ),
@@ -118,7 +119,7 @@ pub struct Banner {
     /// Where the admin HTTP listens, if it does.
     pub admin: Option<SocketAddr>,
     /// The data directory.
-    pub data_dir: PathBuf,
+    pub data_dirs: Vec<PathBuf>,
     /// The CPU of each shard; `None`: not pinned.
     pub shard_cpus: Vec<Option<usize>>,
     /// The broker's `flush.on.ack`.
@@ -147,7 +148,7 @@ impl Banner {
             listening: ready.listen,
             advertised: ready.advertised.clone(),
             admin: ready.admin,
-            data_dir: config.data_dir.clone(),
+            data_dirs: config.data_dirs.clone(),
             shard_cpus: ready.cpus.clone(),
             flush_on_ack: config.flush_on_ack,
             request_memory_bytes: ready.sizes.request_bytes * ready.cpus.len() as u64,
@@ -165,7 +166,10 @@ impl fmt::Display for Banner {
             Some(admin) => writeln!(f, "  admin       http://{admin}/metrics, /healthz, /readyz")?,
             None => writeln!(f, "  admin       none (admin.listener)")?,
         }
-        writeln!(f, "  data        {}", self.data_dir.display())?;
+        for (at, dir) in self.data_dirs.iter().enumerate() {
+            let title = if at == 0 { "data" } else { "" };
+            writeln!(f, "  {title:10}  {}", dir.display())?;
+        }
         writeln!(f, "  shards      {}", Shards(&self.shard_cpus))?;
         writeln!(f, "  durability  {}", durability(self.flush_on_ack))?;
         let (memory, frame) = (
@@ -256,8 +260,9 @@ fn resolve(args: &ServeArgs) -> Result<Resolved, CliError> {
     for setting in &args.settings {
         sources.set(setting)?;
     }
+    let data_dirs = (!args.data_dir.is_empty()).then(|| args.data_dir.join(","));
     let flags = [
-        ("--data-dir", "log.dirs", &args.data_dir),
+        ("--data-dir", "log.dirs", &data_dirs),
         ("--listener", "listeners", &args.listener),
         ("--admin-listener", "admin.listener", &args.admin_listener),
         (
@@ -321,7 +326,7 @@ mod tests {
                 port: 40123,
             },
             admin: Some("127.0.0.1:9644".parse().unwrap()),
-            data_dir: PathBuf::from("./highwater-data"),
+            data_dirs: vec![PathBuf::from("./highwater-data")],
             shard_cpus: vec![Some(0), Some(2)],
             flush_on_ack: FlushOnAck::All,
             request_memory_bytes: 3 << 29,

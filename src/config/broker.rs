@@ -21,8 +21,8 @@ pub struct BrokerConfig {
     pub listener: HostPort,
     /// `advertised.listeners`; `None`: the listener's own address. Port 0 stands for the listener's port.
     pub advertised_listener: Option<HostPort>,
-    /// `log.dirs`, or `log.dir` where that is empty.
-    pub data_dir: PathBuf,
+    /// `log.dirs`, or `log.dir` where that is empty. At least one, no two the same.
+    pub data_dirs: Vec<PathBuf>,
     /// `shards`; 0: one for each usable CPU.
     pub shards: usize,
     /// `auto.create.topics.enable`.
@@ -53,6 +53,8 @@ pub struct BrokerConfig {
     pub message_max_bytes: u32,
     /// `log.segment.bytes`.
     pub log_segment_bytes: u32,
+    /// `log.dir.min.free.bytes`; -1: by the size of the file system, 0: no limit.
+    pub log_dir_min_free_bytes: i64,
     /// `log.roll.ms`, or `log.roll.hours` where that is empty.
     pub log_roll_ms: i64,
     /// `log.roll.jitter.ms`, or `log.roll.jitter.hours` where that is empty.
@@ -247,7 +249,7 @@ impl BrokerConfig {
             node_id: values.int("node.id")? as i32,
             listener,
             advertised_listener,
-            data_dir: values.data_dir()?,
+            data_dirs: values.data_dirs()?,
             shards: values.int("shards")? as usize,
             auto_create_topics_enable: values.bool("auto.create.topics.enable")?,
             num_partitions: values.int("num.partitions")? as i32,
@@ -267,6 +269,7 @@ impl BrokerConfig {
                 as u64,
             message_max_bytes: values.int("message.max.bytes")? as u32,
             log_segment_bytes: values.int("log.segment.bytes")? as u32,
+            log_dir_min_free_bytes: values.int("log.dir.min.free.bytes")?,
             log_roll_ms: values.log_roll_ms()?,
             log_roll_jitter_ms: values.log_roll_jitter_ms()?,
             log_cleanup_delete: values.list("log.cleanup.policy")?.contains(&"delete"),
@@ -429,15 +432,22 @@ impl<'a> Values<'a> {
         Ok(list_entries(text).collect())
     }
 
-    fn data_dir(&self) -> Result<PathBuf, ConfigError> {
-        let dir = match self.text("log.dirs") {
-            "" => self.text("log.dir"),
-            dirs => dirs,
+    fn data_dirs(&self) -> Result<Vec<PathBuf>, ConfigError> {
+        let listed = self.list("log.dirs")?;
+        let dirs: Vec<PathBuf> = match listed.is_empty() {
+            true => vec![PathBuf::from(self.text("log.dir"))],
+            false => listed.into_iter().map(PathBuf::from).collect(),
         };
-        if dir.is_empty() {
+        if dirs[0].as_os_str().is_empty() {
             return Err(self.invalid("log.dir", "must name the data directory"));
         }
-        Ok(PathBuf::from(dir))
+        for (at, dir) in dirs.iter().enumerate() {
+            if dirs[..at].contains(dir) {
+                let problem = format!("names {} twice", dir.display());
+                return Err(self.invalid("log.dirs", problem));
+            }
+        }
+        Ok(dirs)
     }
 
     /// The first of these settings of one meaning that has a value, and that in milliseconds. The last has a default.

@@ -257,9 +257,11 @@ impl Kind {
             }
             Kind::Ratio | Kind::Rate => ConfigType::Double,
             Kind::Words(_) | Kind::ThrottledReplicas => ConfigType::List,
-            Kind::Choice(_) | Kind::HostCounts | Kind::Address | Kind::Directory => {
-                ConfigType::String
-            }
+            Kind::Choice(_)
+            | Kind::HostCounts
+            | Kind::Address
+            | Kind::Directory
+            | Kind::Directories => ConfigType::String,
         }
     }
 

@@ -112,7 +112,7 @@ impl BrokerConfig {
             // As the start filled them in.
             listener: self.listener.clone(),
             advertised_listener: self.advertised_listener.clone(),
-            data_dir: self.data_dir.clone(),
+            data_dirs: self.data_dirs.clone(),
             given: self.given.clone(),
             dynamic_cluster: cluster,
             dynamic_own: own,

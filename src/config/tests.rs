@@ -1,6 +1,7 @@
 //! Tests of the table and of what is built from it.
 
 use super::*;
+use std::path::PathBuf;
 
 fn resolve(fill: impl FnOnce(&mut Sources) -> Result<(), ConfigError>) -> Result<Resolved, String> {
     let mut sources = Sources::new();
@@ -17,7 +18,7 @@ fn with(settings: &[&str]) -> Result<BrokerConfig, String> {
 fn given_nothing_then_the_defaults_build_a_configuration() {
     let config = BrokerConfig::default();
     assert_eq!(config.listener.to_string(), "127.0.0.1:9092");
-    assert_eq!(config.data_dir.to_str(), Some("./highwater-data"));
+    assert_eq!(config.data_dirs, [PathBuf::from("./highwater-data")]);
     assert_eq!(config.log_roll_ms, 168 * 3_600_000);
     assert_eq!(config.flush_on_ack, FlushOnAck::All);
     assert_eq!(config.checkpoint_bytes, 64 << 20);
@@ -453,14 +454,21 @@ fn a_listener_that_clients_cannot_reach_is_refused() {
 }
 
 #[test]
-fn one_data_directory_is_taken_and_two_are_refused() {
-    let config = with(&["log.dir=/a", "log.dirs=/b"]).unwrap();
-    assert_eq!(config.data_dir.to_str(), Some("/b"));
-    assert_eq!(with(&["log.dir=/a"]).unwrap().data_dir.to_str(), Some("/a"));
-    assert!(with(&["log.dirs=/a,/b"])
-        .unwrap_err()
-        .contains("only one data directory"));
-    assert!(with(&["log.dir="]).is_err());
+fn data_directories_are_a_list_without_gaps_and_repetitions() {
+    let dirs = |settings: &[&str]| with(settings).map(|config| config.data_dirs);
+    let paths = |paths: &[&str]| Ok(paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+    assert_eq!(dirs(&["log.dir=/a", "log.dirs=/b"]), paths(&["/b"]));
+    assert_eq!(dirs(&["log.dir=/a"]), paths(&["/a"]));
+    assert_eq!(dirs(&["log.dirs=/a, /b,/c"]), paths(&["/a", "/b", "/c"]));
+    for (settings, problem) in [
+        ("log.dirs=/a,/b,/a", "names /a twice"),
+        ("log.dirs=/a,,/b", "between any two commas"),
+        ("log.dir=/a,/b", "log.dirs takes several"),
+        ("log.dir=", "must name the data directory"),
+    ] {
+        let error = dirs(&[settings]).unwrap_err();
+        assert!(error.contains(problem), "{settings}: {error}");
+    }
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub enum Kind {
     Address,
     /// A directory's path; empty where the setting may be absent.
     Directory,
+    /// Directories' paths, separated by commas; empty where the setting may be absent.
+    Directories,
     /// A decimal integer like [`Kind::Int`], or nothing (another setting then decides).
     OptionalInt {
         /// Smallest value accepted.
@@ -66,6 +68,7 @@ impl Kind {
             Kind::HostCounts => "HOST:COUNT,...".to_owned(),
             Kind::Address => "HOST:PORT".to_owned(),
             Kind::Directory => "a path".to_owned(),
+            Kind::Directories => "a list of paths".to_owned(),
         }
     }
 
@@ -79,7 +82,7 @@ impl Kind {
                 let number = text.parse::<i64>();
                 number.map_or_else(|_| text.to_owned(), |number| number.to_string())
             }
-            Kind::Words(_) | Kind::ThrottledReplicas | Kind::HostCounts => {
+            Kind::Words(_) | Kind::ThrottledReplicas | Kind::HostCounts | Kind::Directories => {
                 list_entries(text).collect::<Vec<_>>().join(",")
             }
             Kind::Ratio | Kind::Rate | Kind::Choice(_) | Kind::Address | Kind::Directory => {
@@ -105,7 +108,8 @@ impl Kind {
             | Kind::ThrottledReplicas
             | Kind::HostCounts
             | Kind::Address
-            | Kind::Directory => a == b,
+            | Kind::Directory
+            | Kind::Directories => a == b,
         }
     }
 
@@ -133,6 +137,7 @@ impl Kind {
             Kind::Address if text.is_empty() => Ok(()),
             Kind::Address => HostPort::parse(text).map(drop),
             Kind::Directory => check_directory(text),
+            Kind::Directories => list_entries(text).try_for_each(check_listed_directory),
         }
     }
 }
@@ -243,15 +248,19 @@ fn check_throttled_replicas(text: &str) -> Result<(), String> {
 
 fn check_directory(text: &str) -> Result<(), String> {
     if text.contains(',') {
-        return Err(
-            "only one data directory is supported for now, so the path must hold no comma"
-                .to_owned(),
-        );
+        return Err("must be one path without a comma; log.dirs takes several".to_owned());
     }
     if text.contains('\0') {
         return Err("a path cannot hold a NUL character".to_owned());
     }
     Ok(())
+}
+
+fn check_listed_directory(path: &str) -> Result<(), String> {
+    match path {
+        "" => Err("must name a directory between any two commas".to_owned()),
+        path => check_directory(path),
+    }
 }
 
 /// A host (name or address) and a port. Not resolved: this room asks no name server.

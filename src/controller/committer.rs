@@ -295,6 +295,7 @@ impl Committer {
 
     fn plan(&self, group: &Group) -> Plan<'_> {
         Plan::new(group.working.clone(), &self.limits, &*self.rules)
+            .in_directories(self.published.directories.borrow().clone())
     }
 
     /// Makes the group durable, publishes its image, and answers.
@@ -322,6 +323,10 @@ impl Committer {
     async fn write(&mut self, group: &Group) -> Result<(), String> {
         let written = self.journal.commit(&group.batches).await;
         written.map_err(|error| {
+            if error.is_want_of_space() {
+                tracing::warn!("a change was not stored: {error}");
+                return format!("{error}; try again once there is space");
+            }
             let reason = ControllerError::Failed(error.to_string()).to_string();
             tracing::error!("{reason}");
             self.published.fail(reason.clone());

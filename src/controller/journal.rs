@@ -1,17 +1,21 @@
 //! The metadata log: changes as record batches, in a `storage::Log` of its own.
 //!
 //! One batch holds one change, so a crash leaves a change whole or not at all. What
-//! [`Journal::commit`] returned for is durable.
+//! [`Journal::commit`] returned for is durable. A commit that found no space leaves nothing:
+//! before the next one the log is loaded again from its files, and cut to where it was.
 
 use super::options::SnapshotInterval;
 use crate::metadata::records::{MetadataRecord, RecordError, Replay, ReplayError};
 use crate::protocol::batch::{BatchBuilder, BatchView};
 use crate::protocol::EncodeError;
-use crate::runtime::Rt;
+use crate::runtime::{Dir, IoErrorKind, Rt};
 use crate::storage::{
-    AppendError, CheckpointError, FlushError, Log, LogBatch, ReadError, ReadSlices,
+    AppendError, CheckpointError, FlushError, LoadMode, Log, LogBatch, LogConfig, ReadError,
+    ReadSlices, RetireError, Storage, TruncateError,
 };
 use bytes::Bytes;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 /// The term under which batches are written: there is no quorum yet.
 pub(super) const TERM: i32 = 1;
@@ -25,9 +29,18 @@ pub(super) struct JournalBatch {
 
 /// The writer of the metadata log. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Journal {
+pub(super) struct Journal(Rc<Inner>);
+
+struct Inner {
     rt: Rt,
-    log: Log,
+    storage: Storage,
+    dir: Dir,
+    /// Replaced when it was loaded again.
+    log: RefCell<Log>,
+    /// The offset after the last change that was committed.
+    committed: Cell<i64>,
+    /// A write found no space: what lies beyond `committed` is to be cut.
+    broken: Cell<bool>,
 }
 
 /// The metadata log at one moment.
@@ -76,6 +89,20 @@ pub enum JournalError {
     /// Checkpointing or closing it failed.
     #[error("the metadata log: {0}")]
     Checkpoint(#[from] CheckpointError),
+    /// Loading it again after a failed write failed.
+    #[error("the metadata log: {0}")]
+    Retire(#[from] RetireError),
+    /// Taking back a write that failed failed.
+    #[error("the metadata log: {0}")]
+    Truncate(#[from] TruncateError),
+    /// After a failed write less is there than was committed before.
+    #[error("the metadata log ends at {end} after a failed write, but {committed} had been committed; restore it from a copy")]
+    Lost {
+        /// LEO.
+        end: i64,
+        /// What should be there at least.
+        committed: i64,
+    },
     /// A record that cannot be written.
     #[error("the metadata log: {0}")]
     Encode(#[from] EncodeError),
@@ -105,68 +132,159 @@ pub enum JournalError {
     },
 }
 
+impl JournalError {
+    /// Whether the disk, or a quota, is full: nothing is wrong with what is there.
+    pub fn is_want_of_space(&self) -> bool {
+        match self {
+            JournalError::Append(error) => matches!(
+                error,
+                AppendError::NoSpace(_) | AppendError::ShortWrite(_) | AppendError::Fenced(_)
+            ),
+            JournalError::Flush(error) => {
+                matches!(error, FlushError::NoSpace(_) | FlushError::Fenced(_))
+            }
+            JournalError::Checkpoint(error) => error.is_no_space(),
+            JournalError::Load(error) => error.is_no_space(),
+            JournalError::Truncate(TruncateError::Io(error)) => error.is_no_space(),
+            _ => false,
+        }
+    }
+
+    /// Whether the device failed: what it holds is unknown.
+    pub fn is_device_failure(&self) -> bool {
+        match self {
+            JournalError::Checkpoint(CheckpointError::Flush(error)) => {
+                !matches!(error, FlushError::NoSpace(_) | FlushError::Fenced(_))
+            }
+            JournalError::Checkpoint(CheckpointError::Io(error)) => {
+                error.kind == IoErrorKind::Device
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Journal {
-    pub fn new(rt: Rt, log: Log) -> Journal {
-        Journal { rt, log }
+    pub fn new(rt: Rt, storage: Storage, dir: Dir, log: Log) -> Journal {
+        Journal(Rc::new(Inner {
+            rt,
+            storage,
+            dir,
+            committed: Cell::new(log.end_offset()),
+            log: RefCell::new(log),
+            broken: Cell::new(false),
+        }))
+    }
+
+    fn log(&self) -> Log {
+        self.0.log.borrow().clone()
     }
 
     /// The offset that the next record gets.
     pub fn next_offset(&self) -> i64 {
-        self.log.end_offset()
+        self.0.committed.get()
     }
 
     /// The first offset that exists.
     pub fn start_offset(&self) -> i64 {
-        self.log.log_start_offset()
+        self.log().log_start_offset()
     }
 
     /// The recovery point that may be recorded.
     pub fn recovery_point(&self) -> i64 {
-        self.log.recovery_point()
+        self.log().recovery_point().min(self.0.committed.get())
     }
 
     /// The log now.
     pub fn numbers(&self) -> LogNumbers {
         LogNumbers {
             term: TERM,
-            end_offset: self.log.end_offset(),
-            flushed_offset: self.log.flushed_offset(),
+            end_offset: self.0.committed.get(),
+            flushed_offset: self.0.committed.get(),
         }
     }
 
     /// How far the log has come.
     pub fn mark(&self) -> Mark {
         Mark {
-            offset: self.log.end_offset(),
-            bytes: self.log.size_bytes(),
+            offset: self.0.committed.get(),
+            bytes: self.log().size_bytes(),
         }
     }
 
-    /// Appends the batches, which follow the end of the log, and makes them durable.
+    /// Appends the batches, which follow the end of the log, and makes them durable. After
+    /// an error for want of space none of them is there, and it may be tried again.
     pub async fn commit(&self, batches: &[JournalBatch]) -> Result<(), JournalError> {
-        let now = self.rt.wall_clock_ms();
+        self.mend().await?;
+        self.noting(self.write(batches).await)
+    }
+
+    async fn write(&self, batches: &[JournalBatch]) -> Result<(), JournalError> {
+        let (rt, log) = (&self.0.rt, self.log());
+        let now = rt.wall_clock_ms();
         let mut encoded = Vec::with_capacity(batches.len());
         for batch in batches {
             encoded.push(encode(batch, now)?);
-            self.rt.yield_if_needed().await;
+            rt.yield_if_needed().await;
         }
         let end = encoded.last().map(|batch| batch.last_offset + 1);
-        self.log.append(&encoded).await?;
-        let flushed = self.log.flush().await?;
+        log.append(&encoded).await?;
+        let flushed = log.flush().await?;
         assert!(
-            end.is_some_and(|end| flushed >= end && self.log.end_offset() == end),
+            end.is_some_and(|end| flushed >= end && log.end_offset() == end),
             "the metadata log has one writer, and a flush covers what was written before it"
         );
+        self.0.committed.set(log.end_offset());
+        Ok(())
+    }
+
+    /// Notes that the log is to be loaded again before it is written again.
+    fn noting<T>(&self, result: Result<T, JournalError>) -> Result<T, JournalError> {
+        if let Err(error) = &result {
+            self.0
+                .broken
+                .set(self.0.broken.get() || error.is_want_of_space());
+        }
+        result
+    }
+
+    /// Loads the log again if a write found no space, without what that write left.
+    async fn mend(&self) -> Result<(), JournalError> {
+        let inner = &*self.0;
+        if !inner.broken.get() {
+            return Ok(());
+        }
+        let old = self.log();
+        old.retire().await?;
+        let mode = LoadMode {
+            clean: false,
+            recovery_point: Some(self.recovery_point()),
+            log_start: None,
+            cleaned_to: None,
+        };
+        let dir = inner.dir.clone();
+        let (log, report) = Log::open(&inner.storage, dir, LogConfig::default(), mode).await?;
+        let (end, committed) = (log.end_offset(), inner.committed.get());
+        if end < committed {
+            return Err(JournalError::Lost { end, committed });
+        }
+        if end > committed {
+            log.truncate_to(committed).await?;
+        }
+        inner.log.replace(log);
+        inner.broken.set(false);
+        tracing::info!(?report, "the metadata log takes changes again");
         Ok(())
     }
 
     /// Reads all records from `from` on into `replay`. Returns how many bytes they take.
     pub async fn replay(&self, from: i64, replay: &mut Replay) -> Result<u64, JournalError> {
-        let end = self.log.end_offset();
+        let log = self.log();
+        let end = log.end_offset();
         let mut bytes = 0;
         let mut next = from;
         while next < end {
-            let read = self.log.read(next, end, READ_BYTES, true).await?;
+            let read = log.read(next, end, READ_BYTES, true).await?;
             if read.next_offset <= next {
                 return Err(JournalError::Batch {
                     offset: next,
@@ -175,7 +293,7 @@ impl Journal {
             }
             for batch in batches_of(&read) {
                 replay_batch(batch, from, replay)?;
-                self.rt.yield_if_needed().await;
+                self.0.rt.yield_if_needed().await;
             }
             bytes += read.bytes as u64;
             next = read.next_offset;
@@ -185,12 +303,15 @@ impl Journal {
 
     /// Writes what a short recovery starts from. Returns the recovery point.
     pub async fn checkpoint(&self) -> Result<i64, JournalError> {
-        Ok(self.log.checkpoint().await?)
+        self.mend().await?;
+        let point = self.log().checkpoint().await;
+        self.noting(point.map_err(JournalError::from))
     }
 
     /// Closes the log. Returns the final recovery point.
     pub async fn close(&self) -> Result<i64, JournalError> {
-        Ok(self.log.close().await?)
+        self.mend().await?;
+        Ok(self.log().close().await?)
     }
 }
 

@@ -7,9 +7,10 @@
 //! of their arrival, nothing is answered that a power cut could take back, and a
 //! caller that goes away leaves nothing half done.
 //!
-//! A failed write or flush ends it: what reached the disk is unknown, so every later
-//! change is refused with KAFKA_STORAGE_ERROR until the controller is opened again
-//! and has read the log. One topic's records are one batch: after a crash the topic
+//! A device that fails a write or a flush ends it: what reached the disk is unknown, so every
+//! later change is refused with KAFKA_STORAGE_ERROR until the controller is opened again
+//! and has read the log. A write that found no space fails its own changes only: before the
+//! next, the log is loaded again and cut to where it was. One topic's records are one batch: after a crash the topic
 //! is wholly there or wholly absent.
 //!
 //! What it is not: it is no quorum yet (the term is always 1), and it applies
@@ -63,6 +64,8 @@ pub type TopicAnswer<T> = (Vec<Result<T, ControllerFault>>, Option<Delta>);
 struct Published {
     image: RefCell<Image>,
     failure: RefCell<Option<String>>,
+    /// The data directories that take new partitions.
+    directories: RefCell<Rc<[Uuid]>>,
 }
 
 impl Controller {
@@ -105,6 +108,17 @@ impl Controller {
     /// The metadata log's recovery point, for the data directory's checkpoint.
     pub fn recovery_point(&self) -> i64 {
         self.journal.recovery_point()
+    }
+
+    /// Why every change is refused until the controller is opened again, if it is.
+    pub fn failure(&self) -> Option<String> {
+        self.published.failure()
+    }
+
+    /// Puts partitions that are created from now on into these data directories, by their
+    /// `directory.id`, each into the one with the fewest.
+    pub fn set_directories(&self, directories: Vec<Uuid>) {
+        *self.published.directories.borrow_mut() = directories.into();
     }
 
     /// How far the metadata log is.
@@ -226,6 +240,7 @@ impl Published {
         Published {
             image: RefCell::new(image),
             failure: RefCell::new(None),
+            directories: RefCell::new(Rc::from([])),
         }
     }
 

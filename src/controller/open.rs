@@ -9,7 +9,7 @@ use super::Published;
 use crate::metadata::records::Replay;
 use crate::metadata::{Image, METADATA_TOPIC_NAME};
 use crate::runtime::{Dir, Rt, SyncSite};
-use crate::storage::{LoadMode, Log, LogConfig, Storage};
+use crate::storage::{LoadMode, Log, LogConfig, PartitionName, Storage};
 use std::rc::Rc;
 
 /// Opens the log and makes the task's state of it. Registers this broker if no record
@@ -24,8 +24,8 @@ pub(super) async fn open(
     let dir = data_dir.subdir(&format!("{METADATA_TOPIC_NAME}-0"));
     let empty = Image::empty(options.cluster_id, options.node_id);
     let snapshots = SnapshotStore::new(dir.clone());
-    let log = open_log(storage, &dir, &snapshots, &options).await?;
-    let journal = Journal::new(rt.clone(), log);
+    let log = open_log(storage, &data_dir, &dir, &snapshots, &options).await?;
+    let journal = Journal::new(rt.clone(), storage.clone(), dir.clone(), log);
 
     let loaded = newest_snapshot(rt, &snapshots, &journal, empty).await?;
     check_coverage(&dir, &journal, &loaded)?;
@@ -57,6 +57,7 @@ pub(super) async fn open(
 
 async fn open_log(
     storage: &Storage,
+    data_dir: &Dir,
     dir: &Dir,
     snapshots: &SnapshotStore,
     options: &ControllerOptions,
@@ -88,6 +89,23 @@ async fn open_log(
             end_offset: 0,
             need: format!(
                 "a snapshot or the recovery point says that offsets up to {recorded} were written"
+            ),
+            directory: dir.path().display().to_string(),
+        });
+    }
+    // Partitions are made only after the record of their topic is durable.
+    let names = data_dir.list().await.map_err(SnapshotError::from)?;
+    let mut partitions = names.iter().filter(|entry| entry.is_dir).filter(|entry| {
+        let name = PartitionName::parse(&entry.name);
+        name.is_some_and(|name| name.topic != METADATA_TOPIC_NAME)
+    });
+    if let Some(partition) = partitions.next() {
+        return Err(ControllerError::RecordsMissing {
+            log_start_offset: 0,
+            end_offset: 0,
+            need: format!(
+                "there is a partition's directory, {}, so its topic was recorded",
+                partition.name
             ),
             directory: dir.path().display().to_string(),
         });

@@ -4,7 +4,6 @@ use super::journal::JournalError;
 use super::snapshot::SnapshotError;
 use crate::config::BrokerConfig;
 use crate::runtime::IoErrorKind;
-use crate::storage::CheckpointError;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -82,11 +81,7 @@ impl ControllerError {
             ControllerError::Snapshot(SnapshotError::Io(error)) => {
                 error.kind == IoErrorKind::Device
             }
-            ControllerError::Journal(JournalError::Checkpoint(error)) => match error {
-                CheckpointError::Flush(_) => true,
-                CheckpointError::Io(error) => error.kind == IoErrorKind::Device,
-                CheckpointError::Fenced(_) | CheckpointError::Closed => false,
-            },
+            ControllerError::Journal(error) => error.is_device_failure(),
             _ => false,
         }
     }

@@ -19,6 +19,7 @@ use crate::protocol::ErrorCode;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -37,6 +38,10 @@ pub(super) struct Plan<'a> {
     changes: Vec<Change>,
     limits: &'a Limits,
     rules: &'a dyn ConfigRules,
+    /// The data directories that take new partitions.
+    directories: Rc<[Uuid]>,
+    /// How many partitions each of them has, once it matters.
+    loads: Option<Vec<usize>>,
 }
 
 /// A topic that a selector names, or why there is none.
@@ -53,6 +58,16 @@ impl<'a> Plan<'a> {
             changes: Vec::new(),
             limits,
             rules,
+            directories: Rc::from([]),
+            loads: None,
+        }
+    }
+
+    /// Puts new partitions into these data directories.
+    pub fn in_directories(self, directories: Rc<[Uuid]>) -> Plan<'a> {
+        Plan {
+            directories,
+            ..self
         }
     }
 
@@ -92,11 +107,12 @@ impl<'a> Plan<'a> {
         self.check_room(placement.len())?;
         let id = self.unused_id(fresh_id);
         let replication_factor = placement[0].len() as i16;
-        let partitions = placement.into_iter().enumerate();
+        let placed = placement.into_iter().enumerate();
+        let partitions = placed.map(|(index, replicas)| self.new_partition(index, replicas));
         let topic = Arc::new(TopicImage {
             id,
             name: new.name.as_str().into(),
-            partitions: partitions.map(new_partition).collect(),
+            partitions: partitions.collect(),
             configs,
         });
         let created = CreatedTopic {
@@ -168,6 +184,40 @@ impl<'a> Plan<'a> {
         if self.image.broker(id).is_none() {
             self.make(Change::BrokerRegistered { id, epoch });
         }
+    }
+
+    /// A partition of a new or growing topic, in the data directory that has the fewest.
+    fn new_partition(&mut self, index: usize, replicas: SmallVec<[i32; 3]>) -> PartitionImage {
+        let directories = self.lightest().into_iter().collect();
+        PartitionImage {
+            index: index as i32,
+            leader: replicas[0],
+            isr: replicas.clone(),
+            replicas,
+            leader_epoch: 0,
+            partition_epoch: 0,
+            directories,
+        }
+    }
+
+    /// Takes a place in the data directory that has the fewest partitions, the first of
+    /// those.
+    fn lightest(&mut self) -> Option<Uuid> {
+        let (image, directories) = (&self.image, &self.directories);
+        let loads = self.loads.get_or_insert_with(|| {
+            let mut loads = vec![0; directories.len()];
+            for partition in image.topics().flat_map(|topic| &topic.partitions) {
+                for directory in &partition.directories {
+                    if let Some(at) = directories.iter().position(|d| d == directory) {
+                        loads[at] += 1;
+                    }
+                }
+            }
+            loads
+        });
+        let least = loads.iter().enumerate().min_by_key(|(_, load)| **load)?.0;
+        loads[least] += 1;
+        Some(directories[least])
     }
 
     fn make(&mut self, change: Change) {
@@ -429,15 +479,4 @@ pub(super) fn times_found(found: &[Found]) -> BTreeMap<Uuid, usize> {
         *times.entry(topic.id).or_default() += 1;
     }
     times
-}
-
-fn new_partition((index, replicas): (usize, SmallVec<[i32; 3]>)) -> PartitionImage {
-    PartitionImage {
-        index: index as i32,
-        leader: replicas[0],
-        isr: replicas.clone(),
-        replicas,
-        leader_epoch: 0,
-        partition_epoch: 0,
-    }
 }

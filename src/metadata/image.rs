@@ -57,6 +57,18 @@ pub struct PartitionImage {
     pub leader_epoch: i32,
     /// Rises with every change of this partition.
     pub partition_epoch: i32,
+    /// The data directory (`directory.id`) of each replica, in the order of `replicas`
+    /// (KIP-858). Nil, or missing: it is where it is found.
+    pub directories: SmallVec<[Uuid; 3]>,
+}
+
+impl PartitionImage {
+    /// The data directory that a broker's replica was given; nil if none was.
+    pub fn directory(&self, broker: i32) -> Uuid {
+        let at = self.replicas.iter().position(|replica| *replica == broker);
+        let directory = at.and_then(|at| self.directories.get(at));
+        directory.copied().unwrap_or_default()
+    }
 }
 
 /// A registered broker.

@@ -41,10 +41,10 @@ impl MetadataRecord {
         let mut w = Writer::new();
         w.put_uvarint(FRAME_VERSION);
         w.put_uvarint(self.record_type());
-        w.put_uvarint(RECORD_VERSION as u32);
+        w.put_uvarint(self.version() as u32);
         match self {
             MetadataRecord::Topic(record) => record.encode(&mut w, RECORD_VERSION),
-            MetadataRecord::Partition(record) => record.encode(&mut w, RECORD_VERSION),
+            MetadataRecord::Partition(record) => record.encode(&mut w, self.version()),
             MetadataRecord::Config(record) => record.encode(&mut w, RECORD_VERSION),
             MetadataRecord::RemoveTopic(record) => record.encode(&mut w, RECORD_VERSION),
             MetadataRecord::ProducerIds(record) => record.encode(&mut w, RECORD_VERSION),
@@ -83,6 +83,15 @@ impl MetadataRecord {
             7 => MetadataRecord::BrokerConfig(read(&mut r, record_type, version)?),
             unknown => return Err(RecordError::Type(unknown)),
         })
+    }
+
+    /// The version in which it is written: the lowest that says all of it, so that an
+    /// earlier version of the broker reads what it can know.
+    fn version(&self) -> i16 {
+        match self {
+            MetadataRecord::Partition(record) if !record.directories.is_empty() => 1,
+            _ => RECORD_VERSION,
+        }
     }
 
     fn record_type(&self) -> u32 {
@@ -137,7 +146,7 @@ pub enum RecordError {
 const FRAME_VERSION: u32 = 64;
 /// Stands for all brokers in a [`BrokerConfigRecord`].
 const ALL_BROKERS: i32 = -1;
-/// The version in which every record is written.
+/// The version in which records are written that need no later one.
 const RECORD_VERSION: i16 = 0;
 
 /// Writes a change as records, in order.
@@ -219,6 +228,7 @@ fn partition_record(topic_id: Uuid, partition: &PartitionImage) -> MetadataRecor
         leader: partition.leader,
         leader_epoch: partition.leader_epoch,
         partition_epoch: partition.partition_epoch,
+        directories: partition.directories.to_vec(),
     })
 }
 
@@ -450,6 +460,7 @@ impl Replay {
             leader: record.leader,
             leader_epoch: record.leader_epoch,
             partition_epoch: record.partition_epoch,
+            directories: SmallVec::from_vec(record.directories),
         });
         Ok(())
     }
@@ -508,7 +519,7 @@ messages! {
         topic_id: Uuid,
     }
     /// A partition of a new topic, or a new one of a topic that exists.
-    record PartitionRecord versions 0..=0 flexible 0 {
+    record PartitionRecord versions 0..=1 flexible 0 {
         topic_id: Uuid,
         partition_id: i32,
         replicas: Vec<i32>,
@@ -516,6 +527,8 @@ messages! {
         leader: i32,
         leader_epoch: i32,
         partition_epoch: i32,
+        /// The `directory.id` of each replica.
+        directories: Vec<Uuid> => { versions: 1.., ignorable },
     }
     /// All overridden configs of a topic.
     record ConfigRecord versions 0..=0 flexible 0 {

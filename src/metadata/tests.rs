@@ -11,6 +11,7 @@ fn topic(name: &str, id: u128, partitions: i32) -> Arc<TopicImage> {
         leader: 1,
         leader_epoch: 0,
         partition_epoch: 0,
+        directories: Default::default(),
     };
     Arc::new(TopicImage {
         id: Uuid::from_u128(id),

@@ -198,6 +198,13 @@ catalog! {
     SCRUB_REREADS: Counter "highwater_scrub_rereads" [] "Batches that were wrong when they were re-read and right at the second time; check the disk and its cables.";
     SCRUB_INDEXES: Counter "highwater_scrub_indexes_rebuilt" [] "Segments whose indexes were found damaged and were rebuilt.";
     SCRUB_DAMAGED: Counter "highwater_scrub_damaged_segments" [] "Damaged segments that re-reading found; their partitions are offline.";
+    RECOVERY_PARTITIONS: Counter "highwater_recovery_partitions" [] "Partitions loaded since the start of the broker, or tried.";
+    RECOVERY_SCANNED: Counter "highwater_recovery_scanned" in Bytes [] "Bytes that loading read and checked because nothing proves them flushed: those written since the last checkpoint.";
+    RECOVERY_REBUILT: Counter "highwater_recovery_rebuilt" in Bytes [] "Bytes of segments that loading read again because an index, a snapshot or the epochs could not be used.";
+    RECOVERY_ENDS: Counter "highwater_recovery_ends" in Bytes [] "Bytes that loading read at the ends of sealed segments, where a segment may be missing.";
+    RECOVERY_TRUNCATED: Counter "highwater_recovery_truncated" in Bytes [] "Bytes that loading cut or removed because they were no valid batches.";
+    RECOVERY_SEGMENTS: Counter "highwater_recovery_segments_opened" [] "Segment files that loading opened.";
+    RECOVERY_INDEXES: Counter "highwater_recovery_indexes_rebuilt" [] "Segments whose indexes loading rebuilt.";
 
     MEMORY_USED: Gauge "highwater_memory_used" in Bytes ["budget"] "Memory taken, by budget: requests, small_requests, decoding, answers, small_answers, group_members, writes, grown, cold_reads, cache.";
     MEMORY_LIMIT: Gauge "highwater_memory_limit" in Bytes ["budget"] "The size of each budget.";
@@ -206,6 +213,11 @@ catalog! {
 
     STALLS: Counter "highwater_stalls" ["executor"] "Tasks that held a core for longer than stall.threshold.ms; /debug/stalls names the latest.";
     STALLED: Counter "highwater_stalled" in Seconds ["executor"] "How long those that have ended lasted.";
+
+    DIR_OFFLINE: Gauge "highwater_log_dir_offline" ["dir"] "1 once a data directory has failed: its partitions are offline until a restart.";
+    DIR_USABLE: Gauge "highwater_log_dir_usable" in Bytes ["dir"] "Free bytes of a data directory's file system, as of the last look.";
+    DIR_REFUSES: Gauge "highwater_log_dir_refuses_records" ["dir"] "1 while a data directory takes no records because less than log.dir.min.free.bytes is free.";
+    DIR_REFUSED: Counter "highwater_log_dir_refused_batches" ["dir"] "Record batches refused for that.";
 
     TOPICS: Gauge "highwater_topics" [] "Topics.";
     PARTITIONS: Gauge "highwater_partitions" ["state"] "Partitions: online, fenced (no writes until it is rebuilt), offline.";

@@ -156,6 +156,24 @@ counters! {
     scrub_indexes_rebuilt,
     /// Damaged segments that it found.
     scrub_damaged,
+    /// Partitions loaded since the start, or tried.
+    recovery_partitions,
+    /// Bytes that loads read of what was written since the last checkpoint.
+    recovery_scanned_bytes,
+    /// Bytes that loads read again because what was stored of them could not be used.
+    recovery_rebuilt_bytes,
+    /// Bytes that loads read at the ends of sealed segments.
+    recovery_ends_bytes,
+    /// Bytes that loads cut or removed.
+    recovery_truncated_bytes,
+    /// Segment files that loads opened.
+    recovery_segments_opened,
+    /// Segments whose indexes loads rebuilt.
+    recovery_indexes_rebuilt,
+    /// Bytes of segments that recovery scans were to read, as far as they have begun.
+    recovery_due_bytes,
+    /// Those of scans that have ended.
+    recovery_done_bytes,
     /// Times a request waited for request memory.
     memory_waits,
     /// Requests sent to another shard.

@@ -15,7 +15,7 @@ use super::PartitionState;
 use crate::protocol::ErrorCode;
 use crate::replication::ReplicaEvent;
 use crate::runtime::{Mono, Queue, BLOCK_BYTES};
-use crate::storage::{AppendError, LogBatch};
+use crate::storage::{AppendError, LogBatch, Taken};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -31,15 +31,19 @@ pub(super) struct AppendQueue {
 /// A batch on its way to the log.
 pub(super) struct Queued {
     batch: LogBatch,
-    keep: Keep,
+    /// Dropped once the batch is written or has failed.
+    held: Held,
     queued_at: Mono,
 }
 
+/// What a batch holds until then.
+type Held = (Keep, Taken);
+
 impl Queued {
-    pub(super) fn new(batch: LogBatch, keep: Keep, queued_at: Mono) -> Queued {
+    pub(super) fn new(batch: LogBatch, held: Held, queued_at: Mono) -> Queued {
         Queued {
             batch,
-            keep,
+            held,
             queued_at,
         }
     }
@@ -115,13 +119,13 @@ impl Inner {
             if self.state.get() == PartitionState::Online && !self.queue.is_empty() {
                 let latencies = &self.storage.counters().latencies;
                 let began = rt.now();
-                let (batches, keeps) = self.queue.take_write(reserve as usize, |queued_at| {
+                let (batches, held) = self.queue.take_write(reserve as usize, |queued_at| {
                     latencies.queue.record(began.nanos_since(queued_at));
                 });
                 let carried = Carried::of(&batches);
                 let outcome = self.log().append(&batches).await;
                 latencies.write.record(rt.now().nanos_since(began));
-                drop((batches, keeps, permit));
+                drop((batches, held, permit));
                 self.on_appended(outcome, carried);
             }
             rt.yield_if_needed().await;
@@ -209,7 +213,7 @@ impl AppendQueue {
 
     /// Takes what one write carries: whole batches up to the limits and to what fits in
     /// `reserved` bytes, at least one. Tells when each was queued.
-    fn take_write(&self, reserved: usize, tell: impl Fn(Mono)) -> (Vec<LogBatch>, Vec<Keep>) {
+    fn take_write(&self, reserved: usize, tell: impl Fn(Mono)) -> (Vec<LogBatch>, Vec<Held>) {
         let bytes_max = reserved
             .saturating_sub(WRITE_OVERHEAD_BYTES)
             .min(WRITE_BYTES_MAX);
@@ -229,7 +233,7 @@ impl AppendQueue {
             .drain(..count)
             .map(|queued| {
                 tell(queued.queued_at);
-                (queued.batch, queued.keep)
+                (queued.batch, queued.held)
             })
             .unzip()
     }
@@ -275,7 +279,7 @@ mod tests {
             max_timestamp: 0,
             producer: None,
         };
-        Queued::new(batch, None, Mono::default())
+        Queued::new(batch, (None, Taken::none()), Mono::default())
     }
 
     #[test]

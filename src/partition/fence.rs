@@ -267,6 +267,9 @@ impl From<LoadError> for RebuildError {
                 RebuildError::Device(error.to_string())
             }
             LoadError::Io(_) => RebuildError::Refused(error.to_string()),
+            LoadError::Checkpoint(checkpoint) if checkpoint.is_no_space() => {
+                RebuildError::Refused(error.to_string())
+            }
             _ => RebuildError::Damaged(error.to_string()),
         }
     }

@@ -11,6 +11,7 @@ use crate::runtime::local::Permit;
 use crate::runtime::Mono;
 use bytes::Bytes;
 use std::any::Any;
+use std::rc::Rc;
 
 /// What a batch waits for before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +83,7 @@ impl Partition {
     /// MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
     /// INVALID_RECORD, ...; see `validate`); OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH and
     /// INVALID_TXN_STATE for what a producer may not send; NOT_ENOUGH_REPLICAS for acks=all with a too small ISR;
-    /// KAFKA_STORAGE_ERROR while fenced or offline; NOT_LEADER_OR_FOLLOWER once
+    /// KAFKA_STORAGE_ERROR while fenced or offline, and while the data directory is short of space; NOT_LEADER_OR_FOLLOWER once
     /// closed; REQUEST_TIMED_OUT when the queue is full.
     pub async fn produce(
         &self,
@@ -109,6 +110,8 @@ impl Partition {
                 return Ok(inner.ticket_of(&original, acks));
             }
         }
+        let room = inner.storage.room();
+        let taken = room.admit(batch.size_bytes() as u64).map_err(no_room)?;
         let keep = match batch.size_bytes().saturating_sub(received_bytes) {
             0 => keep,
             grown_bytes => Some(Box::new((keep, inner.reserve_growth(grown_bytes)?)) as _),
@@ -135,7 +138,7 @@ impl Partition {
             inner.add_to_producers(&batch, now_ms);
         }
         let queued_at = rt.now();
-        inner.enqueue(Queued::new(batch, keep, queued_at));
+        inner.enqueue(Queued::new(batch, (keep, taken), queued_at));
         Ok(ProduceTicket {
             base_offset,
             log_append_time_ms,
@@ -144,6 +147,11 @@ impl Partition {
             done,
         })
     }
+}
+
+/// Refused before anything is written: the disk would become too full.
+fn no_room(why: Rc<str>) -> ProduceError {
+    ProduceError::new(ErrorCode::KafkaStorageError, &*why)
 }
 
 impl Inner {
@@ -177,6 +185,7 @@ impl Inner {
 
     fn check_takes(&self, acks: Acks, received_bytes: usize) -> Result<(), ProduceError> {
         self.check_writable()?;
+        self.storage.room().check().map_err(no_room)?;
         if acks == Acks::All {
             self.check_in_sync()?;
         }

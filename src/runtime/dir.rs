@@ -18,8 +18,10 @@ enum DirSide {
 pub struct DirEntry {
     /// The name (names that are not UTF-8 are left out of listings).
     pub name: String,
-    /// True for a directory.
+    /// True for a directory, or a link to one.
     pub is_dir: bool,
+    /// True for a regular file, or a link to one.
+    pub is_file: bool,
     /// Size in bytes; 0 for a directory.
     pub len: u64,
     /// Last modification, milliseconds since the Unix epoch.
@@ -113,7 +115,8 @@ impl Dir {
         }
     }
 
-    /// Opens a file in it for direct I/O.
+    /// Opens a file in it for direct I/O. What is no regular file is
+    /// [`super::IoErrorKind::Unusable`].
     pub async fn open(&self, name: &str, mode: OpenMode) -> Result<File, IoError> {
         match &self.0 {
             DirSide::Native(d) => d.open(name, mode).await.map(File::native),
@@ -148,7 +151,8 @@ impl Dir {
     }
 
     /// Reads a small file whole. Absent is [`super::IoErrorKind::NotFound`], never an
-    /// empty file. A file larger than `len_max` bytes is an error.
+    /// empty file. A file larger than `len_max` bytes, and what is no regular file, is
+    /// [`super::IoErrorKind::Unusable`].
     pub async fn read_small(&self, name: &str, len_max: u64) -> Result<Vec<u8>, IoError> {
         match &self.0 {
             DirSide::Native(d) => d.read_small(name, len_max).await,

@@ -29,14 +29,16 @@ pub enum IoErrorKind {
     NoSpace,
     /// Fewer bytes were written than given.
     ShortWrite,
-    /// The device failed: EIO and its kind.
+    /// The device failed, or the file system did over it: EIO and its kind, EROFS.
     Device,
     /// The file system refuses direct I/O.
     DirectIoRefused,
     /// EMFILE, ENFILE.
     TooManyFiles,
-    /// EACCES, EPERM, EROFS.
+    /// EACCES, EPERM.
     Denied,
+    /// What has the name is no regular file, or is larger than such a file may be.
+    Unusable,
     /// The peer closed, reset, or the socket was shut down on our side.
     Disconnected,
     /// Anything else.
@@ -91,6 +93,13 @@ impl IoError {
     }
 }
 
+impl IoError {
+    /// Whether the file system, or a quota, is full.
+    pub fn is_no_space(&self) -> bool {
+        self.kind == IoErrorKind::NoSpace
+    }
+}
+
 impl IoErrorKind {
     /// Sorts a system error number.
     pub fn from_errno(errno: i32) -> IoErrorKind {
@@ -99,8 +108,18 @@ impl IoErrorKind {
             libc::EEXIST | libc::EADDRINUSE => IoErrorKind::AlreadyExists,
             libc::ENOSPC | libc::EDQUOT => IoErrorKind::NoSpace,
             libc::EIO | libc::ENXIO | libc::EREMOTEIO => IoErrorKind::Device,
+            // A medium, a link or a checksum of the block layer; a file system that found itself
+            // damaged, or that the kernel has made read-only because its device failed.
+            libc::ENODATA
+            | libc::ENOLINK
+            | libc::EILSEQ
+            | libc::ENODEV
+            | libc::EUCLEAN
+            | libc::EBADMSG
+            | libc::EROFS => IoErrorKind::Device,
             libc::EMFILE | libc::ENFILE => IoErrorKind::TooManyFiles,
-            libc::EACCES | libc::EPERM | libc::EROFS => IoErrorKind::Denied,
+            libc::EISDIR | libc::ELOOP => IoErrorKind::Unusable,
+            libc::EACCES | libc::EPERM => IoErrorKind::Denied,
             libc::ECONNRESET
             | libc::EPIPE
             | libc::ENOTCONN

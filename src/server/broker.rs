@@ -46,7 +46,9 @@ pub fn start(
     on_ready: impl FnOnce(&Ready) + Send + 'static,
 ) -> Result<Broker, ServeError> {
     // Clients are told where it lies, whatever directory this process runs in.
-    config.data_dir = native::absolute(&config.data_dir).map_err(ServeError::DataDir)?;
+    for dir in &mut config.data_dirs {
+        *dir = native::absolute(dir).map_err(ServeError::DataDir)?;
+    }
     let usable = native::cpus();
     let shards = match config.shards {
         0 => usable.len().max(1),

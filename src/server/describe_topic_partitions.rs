@@ -172,6 +172,7 @@ mod tests {
                 leader: 1,
                 leader_epoch: 2,
                 partition_epoch: 0,
+                directories: Default::default(),
             };
             let topic = TopicImage {
                 id: Uuid::from_u128(100 + i as u128),

@@ -1,5 +1,5 @@
-//! DescribeLogDirs and AlterReplicaLogDirs: the one data directory, what it holds, and the
-//! room in it.
+//! DescribeLogDirs and AlterReplicaLogDirs: the data directories, what they hold, and the
+//! room in them.
 //!
 //! A partition that is offline has no log whose size is known, so it is left out.
 
@@ -12,8 +12,9 @@ use crate::protocol::messages::{
     DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeLogDirsResult, DescribeLogDirsTopic,
 };
 use crate::protocol::{ErrorCode, Str};
-use crate::shard::{PartitionKey, Shard};
+use crate::shard::{LogSize, PartitionKey, Shard};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// Answers DescribeLogDirs. Partitions that do not exist are left out, as in Kafka, and one
 /// that is named twice is answered once.
@@ -29,35 +30,64 @@ pub(super) async fn describe(
     };
     let keys: Vec<PartitionKey> = wanted.values().flatten().copied().collect();
     let mut sizes = shard.log_sizes(keys).await.into_iter();
-    let mut topics = Vec::with_capacity(wanted.len());
+    let dirs = shard.data_dirs();
+    let mut held: Vec<Vec<DescribeLogDirsTopic>> = vec![Vec::new(); dirs.len()];
     for (name, keys) in wanted {
-        let sized = keys.into_iter().zip(sizes.by_ref());
-        let partitions: Vec<_> = sized
-            .filter_map(|(key, size)| Some(partition(key, size.ok()?)))
-            .collect();
-        if !partitions.is_empty() {
-            let name = Str::from(name);
-            topics.push(DescribeLogDirsTopic { name, partitions });
+        for (key, size) in keys.into_iter().zip(sizes.by_ref()) {
+            let Ok(LogSize { bytes, dir }) = size else {
+                continue;
+            };
+            let topics = &mut held[dir];
+            if topics.last().is_none_or(|topic| *topic.name != *name) {
+                topics.push(DescribeLogDirsTopic {
+                    name: Str::from(name.clone()),
+                    partitions: Vec::new(),
+                });
+            }
+            let topic = topics.last_mut().expect("it was just put there");
+            topic.partitions.push(partition(key, bytes));
         }
     }
+    let mut results = Vec::with_capacity(dirs.len());
+    for ((path, offline), topics) in dirs.into_iter().zip(held) {
+        let log_dir = Str::from(path.display().to_string());
+        results.push(match offline {
+            // As Kafka: what is there is not known.
+            Some(_) => DescribeLogDirsResult {
+                error_code: ErrorCode::KafkaStorageError.code(),
+                log_dir,
+                ..Default::default()
+            },
+            None => with_space(shard, &path, log_dir, topics).await,
+        });
+    }
+    Ok(asked.answer(&DescribeLogDirsResponse {
+        results,
+        ..Default::default()
+    })?)
+}
+
+async fn with_space(
+    shard: &Shard,
+    path: &Path,
+    log_dir: Str,
+    topics: Vec<DescribeLogDirsTopic>,
+) -> DescribeLogDirsResult {
     let mut result = DescribeLogDirsResult {
-        log_dir: Str::from(shard.data_dir().display().to_string()),
+        log_dir,
         topics,
         ..Default::default()
     };
-    match shard.rt().dir(shard.data_dir()).space().await {
+    match shard.rt().dir(path).space().await {
         Ok(space) => {
             result.total_bytes = clamp(space.total_bytes);
             result.usable_bytes = clamp(space.usable_bytes);
         }
         Err(error) => {
-            tracing::warn!(%error, "the room on the data directory's file system is unknown");
+            tracing::warn!(%error, "the room on a data directory's file system is unknown");
         }
     }
-    Ok(asked.answer(&DescribeLogDirsResponse {
-        results: vec![result],
-        ..Default::default()
-    })?)
+    result
 }
 
 fn all_partitions(image: &Image) -> BTreeMap<String, Vec<PartitionKey>> {
@@ -105,35 +135,38 @@ fn clamp(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Answers AlterReplicaLogDirs: every replica lies in the one directory already, so a move
-/// there is done, and a move to any other is LOG_DIR_NOT_FOUND.
+/// Answers AlterReplicaLogDirs. No replica moves between directories here, so one that is
+/// asked to stay is done, INVALID_REQUEST is for a move, and LOG_DIR_NOT_FOUND for a
+/// directory that this broker does not have.
 pub(super) async fn alter(
     shard: &Shard,
     asked: Asked,
     request: AlterReplicaLogDirsRequest,
 ) -> Result<Answer, BadRequest> {
     let known = Topics::now(shard);
-    let data_dir = shard.data_dir();
+    let dirs = shard.data_dirs();
     let mut results: BTreeMap<Str, Vec<AlterReplicaLogDirPartitionResult>> = BTreeMap::new();
-    for dir in request.dirs {
-        let is_ours = data_dir.as_os_str() == dir.path.as_str();
-        for topic in dir.topics {
+    for asked_dir in request.dirs {
+        let is_it = |(path, _): &(PathBuf, _)| path.as_os_str() == asked_dir.path.as_str();
+        let dir = dirs.iter().position(is_it);
+        for topic in asked_dir.topics {
             let found = known.by_name(&topic.name);
-            let partitions = topic.partitions.into_iter().map(|partition_index| {
-                let code = match (is_ours, found.partition(partition_index)) {
-                    (false, _) => ErrorCode::LogDirNotFound,
-                    (true, Ok(_)) => ErrorCode::None,
-                    (true, Err(code)) => code,
+            let answers = results.entry(topic.name.clone()).or_default();
+            for partition_index in topic.partitions {
+                let code = match (dir, found.partition(partition_index)) {
+                    (None, _) => ErrorCode::LogDirNotFound,
+                    (Some(_), Err(code)) => code,
+                    (Some(dir), Ok(key)) => match shard.log_sizes(vec![key]).await[0] {
+                        Ok(size) if size.dir == dir => ErrorCode::None,
+                        Ok(_) => ErrorCode::InvalidRequest,
+                        Err(code) => code,
+                    },
                 };
-                AlterReplicaLogDirPartitionResult {
+                answers.push(AlterReplicaLogDirPartitionResult {
                     partition_index,
                     error_code: code.code(),
-                }
-            });
-            results
-                .entry(topic.name.clone())
-                .or_default()
-                .extend(partitions);
+                });
+            }
         }
     }
     let results = results.into_iter();

@@ -5,7 +5,7 @@
 
 use crate::runtime::native::ServiceManager;
 use crate::runtime::Rt;
-use crate::shard::Control;
+use crate::shard::{Control, LoadStatus};
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -46,18 +46,23 @@ impl Service {
         }
     }
 
-    /// Tells that partitions are being loaded, and asks for more time while the shards answer. Never ends.
+    /// Tells the log and the manager how far the load is, and asks for more time while the shards answer. Never ends.
     pub async fn loading(&self, control: &Control) -> Infallible {
-        let (start, begun) = (control.start_kind(), self.rt.now());
+        let start = control.start_kind();
+        let mut status = LoadStatus::default();
+        let mut signs = 0;
         loop {
-            let seconds = self.rt.now().since(begun).as_secs();
-            self.tell(&format!(
-                "STATUS=Loading partitions ({start:?} start, {seconds} s)\nEXTEND_TIMEOUT_USEC={}",
-                LOADING_EXTENSION.as_micros()
-            ))
-            .await;
+            if signs % LOADING_SIGNS == 0 {
+                self.tell(&format!(
+                    "STATUS=Loading partitions ({start:?} start, {status})\nEXTEND_TIMEOUT_USEC={}",
+                    LOADING_EXTENSION.as_micros()
+                ))
+                .await;
+            }
             self.rt.sleep(LOADING_PAUSE).await;
-            self.shards_answer(control).await;
+            status = self.shards_answer(control).await;
+            tracing::info!("loading goes on: {status}");
+            signs += 1;
         }
     }
 
@@ -74,10 +79,13 @@ impl Service {
     }
 
     /// Resolves when every shard has answered; never, if one has ended.
-    async fn shards_answer(&self, control: &Control) {
-        if let Err(error) = control.ping().await {
-            tracing::error!(%error, "the service manager gets no sign of life any more");
-            std::future::pending::<()>().await;
+    async fn shards_answer(&self, control: &Control) -> LoadStatus {
+        match control.load_status().await {
+            Ok(status) => status,
+            Err(error) => {
+                tracing::error!(%error, "the service manager gets no sign of life any more");
+                std::future::pending().await
+            }
         }
     }
 }
@@ -88,7 +96,9 @@ const QUEUE_FULL_PATIENCE: Duration = Duration::from_secs(5);
 const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(50);
 /// What one message asks for, while partitions load.
 const LOADING_EXTENSION: Duration = Duration::from_secs(60);
-/// Between two such messages.
-const LOADING_PAUSE: Duration = Duration::from_secs(5);
+/// Between two looks at how far the load is, each with a line in the log.
+const LOADING_PAUSE: Duration = Duration::from_secs(1);
+/// Looks for each message to the manager.
+const LOADING_SIGNS: u64 = 5;
 /// Signs of life within one period of the watchdog.
 const WATCHDOG_SIGNS: u32 = 3;

@@ -9,6 +9,7 @@
 
 mod admin_http;
 mod compaction;
+mod full_disk;
 mod group_members;
 mod groups;
 mod idempotent;
@@ -169,6 +170,8 @@ struct Story {
     cuts: Cell<u64>,
     /// Where its admin HTTP listens.
     admin: Cell<Option<SocketAddr>>,
+    /// `log.dir.min.free.bytes`.
+    min_free: Cell<i64>,
 }
 
 /// A broker that serves.
@@ -191,6 +194,7 @@ impl Story {
             known: Rc::default(),
             cuts: Cell::new(0),
             admin: Cell::new(None),
+            min_free: Cell::new(-1),
         }
     }
 
@@ -240,7 +244,8 @@ impl Story {
                 host: self.broker.ip().to_string(),
                 port: 9092,
             },
-            data_dir: "/data".into(),
+            data_dirs: vec!["/data".into()],
+            log_dir_min_free_bytes: self.min_free.get(),
             checkpoint_bytes: 2_000,
             log_segment_bytes: 4_000,
             log_flush_offset_checkpoint_interval_ms: 500,

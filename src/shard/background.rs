@@ -122,6 +122,7 @@ async fn line_of(
     Some(CheckpointLine {
         key: named.key,
         topic: named.topic.to_string(),
+        dir: named.dir,
         recovery_point,
         high_watermark: Some(numbers.high_watermark),
         log_start: Some(numbers.log_start_offset),

@@ -164,7 +164,7 @@ impl Shard {
         let means = CompactionMeans {
             throttle,
             map_bytes: (config.log_cleaner_dedupe_buffer_size / shards) as usize,
-            record: self.recorder(named.key, named.topic.clone(), |line, offset| {
+            record: self.recorder(named.key, named.topic.clone(), named.dir, |line, offset| {
                 line.cleaned_to = Some(offset);
                 Request::RecordCleaned
             }),

@@ -4,18 +4,18 @@
 //! It has no partitions, so a stalled data shard never holds up the metadata, and
 //! the checkpoint files of the data directory have exactly one writer.
 
+use super::directories::Directories;
 use super::messages::{
-    CheckpointLine, LoadOrder, LoadSummary, PartitionKey, QuorumState, Reply, Request,
+    CheckpointLine, LoadDir, LoadOrder, LoadSummary, PlacedPartition, QuorumState, Reply, Request,
 };
 use super::{configs_in_force, Incoming, Seat};
 use crate::config::BrokerConfig;
-use crate::controller::{Controller, ControllerError, ControllerFault, ControllerOptions};
+use crate::controller::{Controller, ControllerError, ControllerOptions};
 use crate::metadata::{owner_shard, Change, Delta, Image};
 use crate::observe::Counters;
-use crate::protocol::ErrorCode;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{IoError, Mesh, MeshError, Queue, ReplyTo, Rt};
-use crate::storage::{DataDir, DataDirError, StartKind, Storage, StorageLimits};
+use crate::storage::{DataDirError, StartKind, Storage, StorageLimits};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -46,6 +46,22 @@ pub enum ControlError {
     /// A shard ended.
     #[error("{0}")]
     Shard(#[from] MeshError),
+    /// Two paths of `log.dirs` are one directory, or one is a copy of the other.
+    #[error("log.dirs: {one} and {other} are one data directory, or one is a copy of the other (they have the same directory.id); name it once, or remove the copy")]
+    Twins {
+        /// A path.
+        one: String,
+        /// The other.
+        other: String,
+    },
+    /// Which metadata log holds is not known.
+    #[error("log.dirs: {one} and {other} both hold a metadata log (__cluster_metadata-0), and only one can be this broker's; move the other away")]
+    TwoMetadataLogs {
+        /// A path.
+        one: String,
+        /// The other.
+        other: String,
+    },
     /// Partitions did not close; the next start re-reads what may not be on disk.
     #[error("not a clean stop: {}", .0.join("; "))]
     NotClean(Vec<String>),
@@ -53,15 +69,14 @@ pub enum ControlError {
 
 /// The control executor's state. Cheap to clone, `!Send`.
 #[derive(Clone)]
-pub struct Control(Rc<Inner>);
+pub struct Control(pub(super) Rc<Inner>);
 
-struct Inner {
-    rt: Rt,
+pub(super) struct Inner {
+    pub(super) rt: Rt,
     shards: usize,
-    checkpoint_pause: Duration,
-    controller: Controller,
-    data_dir: DataDir,
-    start: StartKind,
+    pub(super) checkpoint_pause: Duration,
+    pub(super) controller: Controller,
+    pub(super) dirs: Directories,
     /// What the broker started with.
     started: Arc<BrokerConfig>,
     /// The same under what was changed while it runs.
@@ -69,16 +84,21 @@ struct Inner {
     mesh: RefCell<Option<Mesh<Request, Reply>>>,
     /// Changes reach the shards one after the other.
     change: Budget,
-    lines: RefCell<BTreeMap<(String, i32), CheckpointLine>>,
-    lines_changed: Event,
-    recovery_points_dirty: Cell<bool>,
-    high_watermarks_dirty: Cell<bool>,
-    log_starts_dirty: Cell<bool>,
-    cleaner_points_dirty: Cell<bool>,
+    /// What the checkpoint files hold, or are to hold.
+    pub(super) lines: RefCell<BTreeMap<(String, i32), CheckpointLine>>,
+    /// Lines of partitions that lie nowhere for sure: kept as they are.
+    pub(super) lines_held: RefCell<Vec<CheckpointLine>>,
+    /// Where each partition was at the start, until the shards have loaded.
+    placed: RefCell<Vec<PlacedPartition>>,
+    pub(super) lines_changed: Event,
     /// The metadata log's recovery point as the file has it.
-    metadata_point: Cell<Option<i64>>,
-    stopping: Cell<bool>,
-    writing: Budget,
+    pub(super) metadata_point: Cell<Option<i64>>,
+    pub(super) stopping: Cell<bool>,
+    pub(super) writing: Budget,
+    /// A checkpoint file could not be written for want of space.
+    pub(super) wants_space: Cell<bool>,
+    /// The files may hold lines of topics that are gone.
+    pub(super) lines_owed: Cell<bool>,
     failed: Event,
     failure: RefCell<Option<String>>,
     counters: Counters,
@@ -89,8 +109,8 @@ impl Control {
     /// marker is gone from the disk when this returns.
     pub async fn prepare(rt: &Rt, options: &ControlOptions) -> Result<Control, ControlError> {
         let config = &options.config;
-        let data_dir = DataDir::open(rt, &config.data_dir, config.node_id, None).await?;
-        let start = data_dir.start_kind();
+        let dirs = Directories::open(rt, config).await?;
+        let (_, data_dir) = dirs.metadata();
         let storage = Storage::new(
             rt.clone(),
             StorageLimits {
@@ -104,19 +124,25 @@ impl Control {
         let (controller, image) = Controller::open(
             rt,
             &storage,
-            rt.dir(&config.data_dir),
+            rt.dir(data_dir.path()),
             ControllerOptions {
                 node_id: config.node_id,
                 cluster_id: data_dir.meta().cluster_id,
                 broker_config: config.clone(),
                 max_partitions_per_topic: PARTITIONS_PER_TOPIC_MAX,
                 max_partitions: PARTITIONS_MAX,
-                clean: start == StartKind::Clean,
+                clean: data_dir.start_kind() == StartKind::Clean,
                 recovery_point: data_dir.recovery_point(METADATA_TOPIC, 0),
             },
         )
         .await?;
-        let lines = lines_of(&image, &data_dir);
+        controller.set_directories(dirs.online_ids());
+        let placed = dirs.place(&image);
+        let at_home = placed.iter().filter(|placed| placed.home.is_ok());
+        let lines = at_home.map(|placed| (placed.line.name(), placed.line.clone()));
+        let homeless = placed.iter().filter(|placed| placed.home.is_err());
+        let held = homeless.flat_map(|placed| dirs.lines_everywhere(&placed.line));
+        let (lines, held) = (lines.collect(), held.collect());
         let in_force = configs_in_force(config, &image);
         Ok(Control(Rc::new(Inner {
             rt: rt.clone(),
@@ -125,22 +151,20 @@ impl Control {
                 config.replica_high_watermark_checkpoint_interval_ms,
             ),
             controller,
-            data_dir,
-            start,
+            dirs,
             started: config.clone(),
             config: RefCell::new(in_force),
             mesh: RefCell::new(None),
             change: Budget::new(1),
             lines: RefCell::new(lines),
+            lines_held: RefCell::new(held),
+            placed: RefCell::new(placed),
             lines_changed: Event::new(),
-            // The files may still name topics that were deleted just before a crash.
-            recovery_points_dirty: Cell::new(true),
-            high_watermarks_dirty: Cell::new(true),
-            log_starts_dirty: Cell::new(true),
-            cleaner_points_dirty: Cell::new(true),
             metadata_point: Cell::new(None),
             stopping: Cell::new(false),
             writing: Budget::new(1),
+            wants_space: Cell::new(false),
+            lines_owed: Cell::new(true),
             failed: Event::new(),
             failure: RefCell::new(None),
             counters: Counters::default(),
@@ -149,12 +173,12 @@ impl Control {
 
     /// How the last stop was.
     pub fn start_kind(&self) -> StartKind {
-        self.0.start
+        self.0.dirs.start_kind()
     }
 
     /// The cluster's id.
     pub fn cluster_id(&self) -> Uuid {
-        self.0.data_dir.meta().cluster_id
+        self.0.dirs.metadata().1.meta().cluster_id
     }
 
     /// What the control executor counts: refused connections.
@@ -202,22 +226,22 @@ impl Control {
     /// lines of topics that no longer exist leave the checkpoint files: a crash may
     /// have kept them there, and a later topic of that name must not inherit them.
     pub async fn load_shards(&self) -> Result<LoadSummary, ControlError> {
-        self.write_all().await?;
+        if let Err(error) = self.write_all().await {
+            if self.failure().is_some() {
+                return Err(error);
+            }
+        }
         let image = self.0.controller.image();
-        let lines: Vec<CheckpointLine> = self.0.lines.borrow().values().cloned().collect();
-        let orders = (0..self.0.shards).map(|shard| {
-            let lines = lines
-                .iter()
-                .filter(|line| {
-                    owner_shard(&line.key.topic_id, line.key.index, self.0.shards) == shard
-                })
-                .cloned()
-                .collect();
+        let mut placed: Vec<Vec<PlacedPartition>> = vec![Vec::new(); self.0.shards];
+        for partition in self.0.placed.take() {
+            let key = &partition.line.key;
+            placed[owner_shard(&key.topic_id, key.index, self.0.shards)].push(partition);
+        }
+        let orders = placed.into_iter().map(|partitions| {
             Request::Load(Box::new(LoadOrder {
                 image: image.clone(),
-                data_dir: self.0.data_dir.path().to_path_buf(),
-                clean: self.0.start == StartKind::Clean,
-                checkpoints: lines,
+                dirs: self.load_dirs(),
+                partitions,
             }))
         });
         let mut all = LoadSummary::default();
@@ -226,16 +250,28 @@ impl Control {
                 all.online += summary.online;
                 all.offline.extend(summary.offline);
                 all.scanned_bytes += summary.scanned_bytes;
+                all.rebuilt_bytes += summary.rebuilt_bytes;
                 all.truncated_bytes += summary.truncated_bytes;
             }
         }
         Ok(all)
     }
 
-    /// Resolves when every shard has answered. May be dropped.
-    pub async fn ping(&self) -> Result<(), MeshError> {
-        let pings = (0..self.0.shards).map(|_| Request::Ping).collect();
-        self.call_each(pings).await.map(|_| ())
+    fn load_dirs(&self) -> Vec<LoadDir> {
+        let dirs = self.0.dirs.all().map(|(_, directory)| LoadDir {
+            id: directory.id(),
+            path: directory.path.clone(),
+            clean: directory.is_clean(),
+            offline: directory.failure(),
+        });
+        dirs.collect()
+    }
+
+    /// The data directories, and why those are offline that are.
+    pub fn data_dirs(&self) -> Vec<(String, Option<String>)> {
+        let all = self.0.dirs.all();
+        all.map(|(_, dir)| (dir.path.display().to_string(), dir.failure()))
+            .collect()
     }
 
     /// Hands a connection to a shard.
@@ -274,24 +310,34 @@ impl Control {
         for reply in closed {
             if let Reply::Closed(summary) = reply {
                 self.merge(summary.lines);
-                failed.extend(
-                    summary
-                        .failed
-                        .into_iter()
-                        .map(|(partition, reason)| format!("{partition}: {reason}")),
-                );
+                failed.extend(summary.failed);
             }
         }
         self.0.controller.close().await?;
         self.write_all().await?;
-        if let Some(reason) = self.0.failure.borrow().clone() {
-            failed.push(reason);
+        let mut reasons = Vec::new();
+        for (dir, directory, data) in self.0.dirs.online() {
+            // Where a partition lies that is not known to lie elsewhere.
+            let not_clean = |(at, _, _): &(Option<usize>, _, _)| at.is_none_or(|at| at == dir);
+            if self.failure().is_none() && !failed.iter().any(not_clean) {
+                let marked = data.mark_clean().await;
+                if let Err(error) = marked {
+                    reasons.push(format!("{}: {error}", directory.path.display()));
+                }
+            }
         }
-        if !failed.is_empty() {
-            return Err(ControlError::NotClean(failed));
+        for (_, directory) in self.0.dirs.all() {
+            if let Some(reason) = directory.failure() {
+                let path = directory.path.display();
+                reasons.push(format!("the data directory {path} is offline: {reason}"));
+            }
         }
-        self.0.data_dir.mark_clean().await?;
-        Ok(())
+        let failed = failed.into_iter();
+        reasons.extend(failed.map(|(_, partition, reason)| format!("{partition}: {reason}")));
+        match reasons.is_empty() {
+            true => Ok(()),
+            false => Err(ControlError::NotClean(reasons)),
+        }
     }
 
     /// Releases the shards, whose executors end, and leaves the mesh.
@@ -346,20 +392,24 @@ impl Control {
                 validate_only,
             } => self.0.rt.spawn(Queue::Latency, async move {
                 let _change = control.0.change.acquire(1).await;
+                if let Err(fault) = control.drop_lines_owed().await {
+                    let results = topics.iter().map(|_| Err(fault.clone())).collect();
+                    return reply.send(Reply::TopicsCreated(results));
+                }
                 let (results, delta) = control
                     .0
                     .controller
                     .create_topics(topics, validate_only)
                     .await;
                 control.carry(delta).await;
-                control.fail_if_stored_nothing(&results);
+                control.fail_with_the_controller();
                 reply.send(Reply::TopicsCreated(results));
             }),
             Request::DeleteTopics(topics) => self.0.rt.spawn(Queue::Latency, async move {
                 let _change = control.0.change.acquire(1).await;
                 let (results, delta) = control.0.controller.delete_topics(topics).await;
                 control.carry(delta).await;
-                control.fail_if_stored_nothing(&results);
+                control.fail_with_the_controller();
                 reply.send(Reply::TopicsDeleted(results));
             }),
             Request::AlterConfigs {
@@ -370,7 +420,7 @@ impl Control {
                 let controller = &control.0.controller;
                 let (results, delta) = controller.alter_configs(alterations, validate_only).await;
                 control.carry(delta).await;
-                control.fail_if_stored_nothing(&results);
+                control.fail_with_the_controller();
                 reply.send(Reply::Changed(results));
             }),
             Request::CreatePartitions {
@@ -381,12 +431,12 @@ impl Control {
                 let controller = &control.0.controller;
                 let (results, delta) = controller.create_partitions(topics, validate_only).await;
                 control.carry(delta).await;
-                control.fail_if_stored_nothing(&results);
+                control.fail_with_the_controller();
                 reply.send(Reply::Changed(results));
             }),
             Request::AllocateProducerIds(count) => self.0.rt.spawn(Queue::Latency, async move {
                 let block = control.0.controller.allocate_producer_ids(count).await;
-                control.fail_if_stored_nothing(std::slice::from_ref(&block));
+                control.fail_with_the_controller();
                 // The metadata log has grown, and may have checkpointed itself.
                 control.0.lines_changed.notify_all();
                 reply.send(Reply::ProducerIdsAllocated(block));
@@ -402,7 +452,7 @@ impl Control {
                 reply.send(match recorded {
                     Ok(()) => Reply::Done,
                     Err(error) => {
-                        control.fail(error.to_string());
+                        tracing::debug!(%error, "a line is not recorded");
                         Reply::Busy
                     }
                 });
@@ -412,13 +462,13 @@ impl Control {
                 reply.send(match recorded {
                     Ok(()) => Reply::Done,
                     Err(error) => {
-                        control.fail(error.to_string());
+                        tracing::debug!(%error, "a line is not recorded");
                         Reply::Busy
                     }
                 });
             }),
-            Request::DataDirFailed(reason) => {
-                self.fail(reason);
+            Request::DataDirFailed { dir, reason } => {
+                self.directory_failed(dir, &reason);
                 reply.send(Reply::Done);
             }
             Request::DescribeQuorum => reply.send(Reply::Quorum(self.quorum())),
@@ -429,6 +479,7 @@ impl Control {
             | Request::Close
             | Request::Leave
             | Request::Ping
+            | Request::DirectoryOffline { .. }
             | Request::Produce(_)
             | Request::Fetch(_)
             | Request::ListOffsets(_)
@@ -453,7 +504,7 @@ impl Control {
             leader_epoch: numbers.term,
             end_offset: numbers.end_offset,
             high_watermark: numbers.flushed_offset,
-            directory_id: self.0.data_dir.meta().directory_id,
+            directory_id: self.0.dirs.metadata().1.meta().directory_id,
             now_ms: self.0.rt.wall_clock_ms(),
         }
     }
@@ -483,14 +534,8 @@ impl Control {
             self.0.lines_changed.notify_all();
             return;
         }
-        self.0
-            .lines
-            .borrow_mut()
-            .retain(|_, line| !deleted.contains(&line.key.topic_id));
-        self.all_dirty();
-        if let Err(error) = self.write_all().await {
-            self.fail(error.to_string());
-        }
+        self.drop_lines(|line| deleted.contains(&line.key.topic_id))
+            .await;
     }
 
     fn adopt_configs(&self, delta: &Delta) {
@@ -501,164 +546,38 @@ impl Control {
         }
     }
 
-    fn merge(&self, lines: Vec<CheckpointLine>) {
-        let image = self.0.controller.image();
-        let mut all = self.0.lines.borrow_mut();
-        for line in lines {
-            // A late line of a deleted topic must not speak for its successor.
-            if image.topic_by_id(&line.key.topic_id).is_none() {
-                continue;
-            }
-            let entry = all
-                .entry((line.topic.clone(), line.key.index))
-                .or_insert_with(|| CheckpointLine {
-                    key: line.key,
-                    topic: line.topic.clone(),
-                    recovery_point: None,
-                    high_watermark: None,
-                    log_start: None,
-                    cleaned_to: None,
-                });
-            // A log start never falls; a line that was sent earlier may come later.
-            let log_start = match entry.key == line.key {
-                true => line.log_start.max(entry.log_start),
-                false => line.log_start,
+    /// A controller that can't write its log any more refuses every change until a restart,
+    /// so the broker does not go on without it. For want of space alone it goes on.
+    fn fail_with_the_controller(&self) {
+        if let Some(reason) = self.0.controller.failure() {
+            self.fail(reason);
+        }
+    }
+
+    /// Takes a data directory offline: with the metadata log the broker stops, else the
+    /// partitions of the directory do, and the others serve on.
+    pub(super) fn directory_failed(&self, dir: usize, reason: &str) {
+        if !self.0.dirs.fail(dir, reason) {
+            return;
+        }
+        let path = self.0.dirs.get(dir).path.display().to_string();
+        if dir == self.0.dirs.metadata().0 {
+            return self.fail(reason.to_owned());
+        }
+        tracing::error!(dir = %path, %reason, "a data directory is offline until a restart; its partitions take and give no records");
+        self.0.controller.set_directories(self.0.dirs.online_ids());
+        let control = self.clone();
+        let reason = reason.to_owned();
+        self.0.rt.spawn(Queue::Latency, async move {
+            let tell = |_| Request::DirectoryOffline {
+                dir,
+                reason: reason.clone(),
             };
-            entry.key = line.key;
-            put(
-                &mut entry.recovery_point,
-                line.recovery_point,
-                &self.0.recovery_points_dirty,
-            );
-            put(
-                &mut entry.high_watermark,
-                line.high_watermark,
-                &self.0.high_watermarks_dirty,
-            );
-            put(&mut entry.log_start, log_start, &self.0.log_starts_dirty);
-            put(
-                &mut entry.cleaned_to,
-                line.cleaned_to,
-                &self.0.cleaner_points_dirty,
-            );
-        }
-        drop(all);
-        self.0.lines_changed.notify_all();
-    }
-
-    fn all_dirty(&self) {
-        self.0.recovery_points_dirty.set(true);
-        self.0.high_watermarks_dirty.set(true);
-        self.0.log_starts_dirty.set(true);
-        self.0.cleaner_points_dirty.set(true);
-    }
-
-    fn dirty(&self) -> bool {
-        self.recovery_points_dirty()
-            || self.0.high_watermarks_dirty.get()
-            || self.0.log_starts_dirty.get()
-            || self.0.cleaner_points_dirty.get()
-    }
-
-    fn recovery_points_dirty(&self) -> bool {
-        self.0.recovery_points_dirty.get()
-            || self.0.metadata_point.get() != Some(self.0.controller.recovery_point())
-    }
-
-    async fn write_checkpoints(&self) {
-        loop {
-            self.0
-                .lines_changed
-                .wait_until(|| self.dirty() || self.0.stopping.get())
-                .await;
-            if self.0.stopping.get() {
-                return;
+            let told = control.call_each((0..control.0.shards).map(tell).collect());
+            if let Err(error) = told.await {
+                control.fail(error.to_string());
             }
-            if let Err(error) = self.write_all().await {
-                self.fail(error.to_string());
-                return;
-            }
-            self.0.rt.sleep(self.0.checkpoint_pause).await;
-        }
-    }
-
-    /// Makes a new log start durable. Those that come while a write is under way share
-    /// the next.
-    async fn record_log_start(&self, line: CheckpointLine) -> Result<(), ControlError> {
-        self.merge(vec![line]);
-        let _writing = self.0.writing.acquire(1).await;
-        self.write_log_starts().await
-    }
-
-    /// The caller is the one who writes.
-    async fn write_log_starts(&self) -> Result<(), ControlError> {
-        if self.0.log_starts_dirty.replace(false) {
-            let starts = self.column(|line| line.log_start);
-            let written = self.0.data_dir.write_log_starts(&starts).await;
-            still_dirty(&self.0.log_starts_dirty, &written);
-            written?;
-        }
-        Ok(())
-    }
-
-    /// Makes durable how far a log was compacted; shared as log starts are.
-    async fn record_cleaned(&self, line: CheckpointLine) -> Result<(), ControlError> {
-        self.merge(vec![line]);
-        let _writing = self.0.writing.acquire(1).await;
-        self.write_cleaner_points().await
-    }
-
-    /// The caller is the one who writes.
-    async fn write_cleaner_points(&self) -> Result<(), ControlError> {
-        if self.0.cleaner_points_dirty.replace(false) {
-            let points = self.column(|line| line.cleaned_to);
-            let written = self.0.data_dir.write_cleaner_points(&points).await;
-            still_dirty(&self.0.cleaner_points_dirty, &written);
-            written?;
-        }
-        Ok(())
-    }
-
-    fn column(&self, pick: fn(&CheckpointLine) -> Option<i64>) -> BTreeMap<(String, i32), i64> {
-        let lines = self.0.lines.borrow();
-        let picked = lines
-            .iter()
-            .filter_map(|(name, line)| pick(line).map(|value| (name.clone(), value)));
-        picked.collect()
-    }
-
-    /// Writes the files that have changed. One write at a time.
-    async fn write_all(&self) -> Result<(), ControlError> {
-        let _writing = self.0.writing.acquire(1).await;
-        let data_dir = &self.0.data_dir;
-        if self.recovery_points_dirty() {
-            self.0.recovery_points_dirty.set(false);
-            let mut points = self.column(|line| line.recovery_point);
-            // Without it every start after a crash would re-read the whole log.
-            let point = self.0.controller.recovery_point();
-            points.insert((METADATA_TOPIC.to_string(), 0), point);
-            let written = data_dir.write_recovery_points(&points).await;
-            still_dirty(&self.0.recovery_points_dirty, &written);
-            written?;
-            self.0.metadata_point.set(Some(point));
-        }
-        if self.0.high_watermarks_dirty.replace(false) {
-            let watermarks = self.column(|line| line.high_watermark);
-            let written = data_dir.write_high_watermarks(&watermarks).await;
-            still_dirty(&self.0.high_watermarks_dirty, &written);
-            written?;
-        }
-        self.write_log_starts().await?;
-        self.write_cleaner_points().await
-    }
-
-    /// A controller that could not write its log refuses every change until a restart,
-    /// so the broker does not go on without it.
-    fn fail_if_stored_nothing<T>(&self, results: &[Result<T, ControllerFault>]) {
-        let fault = results.iter().find_map(|result| result.as_ref().err());
-        if let Some(fault) = fault.filter(|f| f.code == ErrorCode::KafkaStorageError) {
-            self.fail(fault.message.clone());
-        }
+        });
     }
 
     fn fail(&self, reason: String) {
@@ -670,45 +589,8 @@ impl Control {
     }
 }
 
-/// A write that failed is still to be done: whoever waits to share it must not take it
-/// for done.
-fn still_dirty<E>(dirty: &Cell<bool>, written: &Result<(), E>) {
-    if written.is_err() {
-        dirty.set(true);
-    }
-}
-
-fn put(slot: &mut Option<i64>, value: Option<i64>, dirty: &Cell<bool>) {
-    if value.is_some() && *slot != value {
-        *slot = value;
-        dirty.set(true);
-    }
-}
-
-fn lines_of(image: &Image, data_dir: &DataDir) -> BTreeMap<(String, i32), CheckpointLine> {
-    let mut lines = BTreeMap::new();
-    for topic in image.topics() {
-        for partition in &topic.partitions {
-            let index = partition.index;
-            let line = CheckpointLine {
-                key: PartitionKey {
-                    topic_id: topic.id,
-                    index,
-                },
-                topic: topic.name.to_string(),
-                recovery_point: data_dir.recovery_point(&topic.name, index),
-                high_watermark: data_dir.high_watermark(&topic.name, index),
-                log_start: data_dir.log_start(&topic.name, index),
-                cleaned_to: data_dir.cleaned_to(&topic.name, index),
-            };
-            lines.insert((topic.name.to_string(), index), line);
-        }
-    }
-    lines
-}
-
 /// The topic name under which the metadata log is kept, as in Kafka.
-const METADATA_TOPIC: &str = "__cluster_metadata";
+pub(super) const METADATA_TOPIC: &str = "__cluster_metadata";
 /// Memory for the metadata log's cache, reads and writes, bytes.
 const METADATA_CACHE_BYTES: u64 = 4 << 20;
 /// One topic's partitions, at most.

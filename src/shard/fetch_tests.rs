@@ -8,7 +8,7 @@ use crate::protocol::batch::BatchBuilder;
 use crate::runtime::sim::{self, World};
 use crate::runtime::Queue;
 use bytes::Bytes;
-use messages::LoadOrder;
+use messages::{LoadDir, LoadOrder};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -76,9 +76,13 @@ pub(super) async fn start_with(
             };
             let order = LoadOrder {
                 image,
-                data_dir: "/data".into(),
-                clean: true,
-                checkpoints: Vec::new(),
+                dirs: vec![LoadDir {
+                    id: Uuid::from_u128(3),
+                    path: "/data".into(),
+                    clean: true,
+                    offline: None,
+                }],
+                partitions: Vec::new(),
             };
             shard.load(order).await;
             shard.apply(delta).await;
@@ -101,6 +105,7 @@ fn topic() -> Arc<TopicImage> {
         leader: 1,
         leader_epoch: 0,
         partition_epoch: 0,
+        directories: Default::default(),
     };
     Arc::new(TopicImage {
         id: Uuid::from_u128(8),

@@ -91,7 +91,7 @@ fn handle(
                 reply.send(Reply::ProducersDescribed(shard_.producers_here(keys).await));
             });
         }
-        Request::Ping => reply.send(Reply::Pong(shard.0.partitions.loading.get())),
+        Request::Ping => reply.send(Reply::Pong(shard.load_progress())),
         Request::Metrics(order) => {
             let shard_ = shard.clone();
             shard.rt().spawn(Queue::Background, async move {
@@ -155,6 +155,10 @@ fn handle(
                 reply.send(Reply::Closed(shard_.close_partitions().await));
             });
         }
+        Request::DirectoryOffline { dir, reason } => {
+            shard.directory_offline(dir, &reason);
+            reply.send(Reply::Done);
+        }
         Request::Leave => {
             reply.send(Reply::Done);
             shard.0.left.set(true);
@@ -169,7 +173,7 @@ fn handle(
         | Request::Checkpointed(_)
         | Request::RecordLogStart(_)
         | Request::RecordCleaned(_)
-        | Request::DataDirFailed(_) => {
+        | Request::DataDirFailed { .. } => {
             unreachable!("only the control executor is sent these")
         }
     }

@@ -1,6 +1,7 @@
 //! What travels between executors: one request type and one reply type for the
 //! whole mesh. Everything in them is owned and `Send`; record bytes are refcounted.
 
+use super::log_sizes::LogSize;
 use super::metrics::{MetricsOrder, ShardMetrics};
 use super::Incoming;
 use crate::controller::{
@@ -117,8 +118,20 @@ pub enum Request {
     RecordLogStart(CheckpointLine),
     /// Shard to control: how far a log was compacted. Answered once it is on the disk.
     RecordCleaned(CheckpointLine),
-    /// Shard to control: the data directory failed; nothing more may be written there.
-    DataDirFailed(String),
+    /// Shard to control: a data directory failed; nothing more may be written there.
+    DataDirFailed {
+        /// Which, by its place in `log.dirs`.
+        dir: usize,
+        /// What happened.
+        reason: String,
+    },
+    /// Control to shard: a data directory is offline, and with it its partitions.
+    DirectoryOffline {
+        /// Which, by its place in `log.dirs`.
+        dir: usize,
+        /// What happened.
+        reason: String,
+    },
 }
 
 /// The answer to a [`Request`].
@@ -157,7 +170,7 @@ pub enum Reply {
     /// The answer to [`Request::DescribeProducers`], in the order of its partitions.
     ProducersDescribed(Vec<Result<ProducerStates, ErrorCode>>),
     /// The answer to [`Request::LogSizes`], in the order of its partitions, in bytes.
-    LogSizes(Vec<Result<u64, ErrorCode>>),
+    LogSizes(Vec<Result<LogSize, ErrorCode>>),
     /// The answer to [`Request::DescribeQuorum`].
     Quorum(QuorumState),
     /// The answer to [`Request::Close`].
@@ -177,6 +190,12 @@ pub struct Pong {
     pub loaded: usize,
     /// Partitions that it is to load; 0 until it was told.
     pub to_load: usize,
+    /// Bytes that its recovery scans have read.
+    pub scanned_bytes: u64,
+    /// Bytes that the scans which have begun are to read.
+    pub to_scan_bytes: u64,
+    /// How long it has been loading.
+    pub took: Duration,
 }
 
 /// How far the metadata log is on its one voter.
@@ -198,12 +217,41 @@ pub struct QuorumState {
 pub struct LoadOrder {
     /// The whole cluster image; the shard opens the partitions that it owns.
     pub image: Image,
-    /// The data directory.
-    pub data_dir: PathBuf,
-    /// True after a clean stop.
+    /// The data directories, in the order of `log.dirs`.
+    pub dirs: Vec<LoadDir>,
+    /// This shard's partitions.
+    pub partitions: Vec<PlacedPartition>,
+}
+
+/// A data directory at the start.
+#[derive(Debug, Clone)]
+pub struct LoadDir {
+    /// Its `directory.id`; nil if it could not be read.
+    pub id: Uuid,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its last stop was clean.
     pub clean: bool,
-    /// The checkpointed numbers of this shard's partitions.
-    pub checkpoints: Vec<CheckpointLine>,
+    /// Why it is offline, if it is.
+    pub offline: Option<String>,
+}
+
+/// A partition at the start.
+#[derive(Debug, Clone)]
+pub struct PlacedPartition {
+    /// What the checkpoint files say of it.
+    pub line: CheckpointLine,
+    /// The data directory that it is in, by its place in `log.dirs`.
+    pub home: Result<usize, Homeless>,
+}
+
+/// Why a partition can't be opened anywhere.
+#[derive(Debug, Clone)]
+pub struct Homeless {
+    /// The directory that it is in, where that is known.
+    pub dir: Option<usize>,
+    /// In words.
+    pub reason: String,
 }
 
 /// The numbers of one partition that the checkpoint files hold.
@@ -213,6 +261,8 @@ pub struct CheckpointLine {
     pub key: PartitionKey,
     /// The topic's name, as the files have it.
     pub topic: String,
+    /// The data directory of the files, by its place in `log.dirs`.
+    pub dir: usize,
     /// Recovery point; `None` leaves the recorded one.
     pub recovery_point: Option<i64>,
     /// High watermark; `None` leaves the recorded one.
@@ -223,6 +273,32 @@ pub struct CheckpointLine {
     pub cleaned_to: Option<i64>,
 }
 
+impl CheckpointLine {
+    /// A line that leaves everything as it is recorded.
+    pub fn of_nothing(key: PartitionKey, topic: String, dir: usize) -> CheckpointLine {
+        CheckpointLine {
+            key,
+            topic,
+            dir,
+            recovery_point: None,
+            high_watermark: None,
+            log_start: None,
+            cleaned_to: None,
+        }
+    }
+
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        let said = [self.recovery_point, self.high_watermark, self.log_start];
+        said.iter().all(Option::is_none) && self.cleaned_to.is_none()
+    }
+
+    /// Topic and partition, as the files have them.
+    pub fn name(&self) -> (String, i32) {
+        (self.topic.clone(), self.key.index)
+    }
+}
+
 /// What loading found, summed over a shard's partitions.
 #[derive(Debug, Clone, Default)]
 pub struct LoadSummary {
@@ -230,8 +306,10 @@ pub struct LoadSummary {
     pub online: usize,
     /// Why the others are offline: partition and reason.
     pub offline: Vec<(String, String)>,
-    /// Bytes re-read after an unclean stop.
+    /// Bytes read because nothing proved them flushed.
     pub scanned_bytes: u64,
+    /// Bytes read again because what was stored of them could not be used.
+    pub rebuilt_bytes: u64,
     /// Bytes cut from torn tails.
     pub truncated_bytes: u64,
 }
@@ -242,7 +320,8 @@ pub struct CloseSummary {
     /// Final numbers of every partition that closed.
     pub lines: Vec<CheckpointLine>,
     /// Partitions that could not be flushed or closed: a clean marker would lie.
-    pub failed: Vec<(String, String)>,
+    /// The data directory, if it is known, partition, and reason.
+    pub failed: Vec<(Option<usize>, String, String)>,
 }
 
 /// Records for several partitions of one owner, from one produce request.

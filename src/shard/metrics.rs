@@ -6,6 +6,7 @@
 use super::compaction::CompactionFigures;
 use super::messages::PartitionKey;
 use super::partitions::Named;
+use super::space::SpaceFigures;
 use super::Shard;
 use crate::observe::{CountersSnapshot, LatenciesSnapshot, TrafficSnapshot};
 use crate::partition::{Numbers, PartitionState};
@@ -44,6 +45,8 @@ pub struct ShardMetrics {
     pub compaction: CompactionFigures,
     /// The groups that it coordinates.
     pub groups: GroupFigures,
+    /// The data directories, in their order.
+    pub spaces: Vec<SpaceFigures>,
 }
 
 /// How many partitions are in each state.
@@ -159,6 +162,7 @@ impl Shard {
             partitions: first.iter().map(figures_of).collect(),
             compaction: inner.compaction.figures(),
             groups,
+            spaces: self.space_figures(),
         }
     }
 

@@ -12,7 +12,9 @@
 
 mod background;
 mod compaction;
+mod checkpoints;
 mod control;
+mod directories;
 mod epochs;
 mod fetch;
 #[cfg(test)]
@@ -27,6 +29,7 @@ mod metrics;
 mod offsets;
 mod owners;
 mod partitions;
+mod place;
 mod produce;
 #[cfg(test)]
 mod produce_tests;
@@ -34,6 +37,7 @@ mod producers;
 mod retention;
 mod scrape;
 mod scrub;
+mod space;
 mod watch;
 
 pub use compaction::CompactionFigures;
@@ -41,6 +45,7 @@ pub use control::{Control, ControlError, ControlOptions};
 pub use fetch::{FetchPlan, Fetched, Hurry};
 pub use handler::ConnectionHost;
 pub use incoming::{Counted, Incoming};
+pub use log_sizes::LogSize;
 pub use memory::{Memory, SMALL_FRAME_BYTES};
 pub use messages::{
     CheckpointLine, CloseSummary, DeleteRecordsPart, EpochEndPart, FetchPart, ListOffsetsPart,
@@ -51,6 +56,8 @@ pub use metrics::{
     CommittedFigures, GroupFigures, MetricsOrder, PartitionFigures, PartitionStates, ShardMetrics,
     TopicFigures,
 };
+pub use scrape::LoadStatus;
+pub use space::SpaceFigures;
 
 use crate::config::BrokerConfig;
 use crate::controller::{
@@ -66,6 +73,7 @@ use compaction::Compaction;
 use groups::Groups;
 use partitions::Partitions;
 use producers::ProducerIds;
+use space::Spaces;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -97,6 +105,7 @@ struct Inner {
     compaction: Compaction,
     memory: Memory,
     storage: Storage,
+    spaces: Spaces,
     write_budget: Budget,
     /// One order of batches is validated and queued at a time.
     produce_turns: Budget,
@@ -168,6 +177,7 @@ impl Shard {
                 sizes.frame_bytes_max,
             ),
             storage,
+            spaces: Spaces::default(),
             write_budget: Budget::new(sizes.write_bytes),
             produce_turns: Budget::new(1),
             counters,

@@ -1,33 +1,40 @@
 //! The partitions that this shard owns: loading, creating, deleting, closing.
 
 use super::messages::{
-    CheckpointLine, CloseSummary, LoadOrder, LoadSummary, PartitionKey, Pong, Request,
+    CheckpointLine, CloseSummary, Homeless, LoadOrder, LoadSummary, PartitionKey, PlacedPartition,
+    Pong, Request,
 };
+use super::place::{Directories, OpenError};
 use super::Shard;
 use crate::config::{ConfigError, TopicConfig};
 use crate::metadata::{Change, Delta, TopicImage, OFFSETS_TOPIC_NAME};
 use crate::partition::{Partition, PartitionId, PartitionLoad, PartitionOptions};
 use crate::protocol::ErrorCode;
 use crate::runtime::local::join_bounded;
-use crate::runtime::{Dir, IoError, Mono, Queue};
-use crate::storage::partition_dir::{self, PartitionDirError};
-use crate::storage::{LoadError, LoadReport, PartitionName};
-use futures_lite::future::or;
+use crate::runtime::{Mono, Queue};
+use crate::storage::{LoadReport, PartitionName, Room};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// The table of a shard's partitions.
 #[derive(Default)]
 pub(super) struct Partitions {
     slots: RefCell<HashMap<PartitionKey, Slot>>,
-    data_dir: RefCell<Option<PathBuf>>,
+    pub(super) dirs: Directories,
     /// How far the load at start is.
-    pub loading: Cell<Pong>,
+    loading: Cell<Loading>,
+}
+
+/// How far a load is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Loading {
+    loaded: usize,
+    to_load: usize,
+    began: Option<Mono>,
+    ended: Option<Mono>,
 }
 
 enum Slot {
@@ -35,26 +42,9 @@ enum Slot {
     /// It could not be opened; the reason was logged.
     Offline {
         name: String,
+        /// Where it is, if that is known.
+        dir: Option<usize>,
     },
-}
-
-/// Why a partition is offline.
-#[derive(Debug, thiserror::Error)]
-enum OpenError {
-    #[error("its settings are not valid any more: {0}")]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    Directory(#[from] PartitionDirError),
-    #[error(transparent)]
-    Io(#[from] IoError),
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error("{path} is gone, and with it what was flushed up to offset {flushed}; restore it, or delete the topic")]
-    DirectoryLost { path: String, flushed: i64 },
-    #[error("{path} has lost its partition.metadata, although records were flushed there up to offset {flushed}; restore that file, or delete the topic")]
-    IdLost { path: String, flushed: i64 },
-    #[error("{path} belongs to another topic by its partition.metadata, although records of this one were flushed there up to offset {flushed}; restore the directory, or delete the topic")]
-    OtherTopic { path: String, flushed: i64 },
 }
 
 /// A partition with the name that checkpoint files use.
@@ -62,6 +52,8 @@ enum OpenError {
 pub(super) struct Named {
     pub key: PartitionKey,
     pub topic: Arc<str>,
+    /// The data directory that it is in, by its place in `log.dirs`.
+    pub dir: usize,
     pub partition: Partition,
     /// What the checkpoint files held when it was opened; 0 if nothing.
     pub recovery_point: i64,
@@ -83,6 +75,14 @@ impl Partitions {
             Some(Slot::Online(named)) => Ok(named.partition.clone()),
             Some(Slot::Offline { .. }) => Err(ErrorCode::KafkaStorageError),
             None => Err(ErrorCode::UnknownTopicOrPartition),
+        }
+    }
+
+    /// It, if it was opened.
+    pub(super) fn named(&self, key: &PartitionKey) -> Option<Named> {
+        match self.slots.borrow().get(key) {
+            Some(Slot::Online(named)) => Some(named.clone()),
+            _ => None,
         }
     }
 
@@ -117,13 +117,15 @@ impl Partitions {
     }
 
     /// Those that are offline, with the reason to give at a stop.
-    fn all_offline(&self) -> Vec<(String, String)> {
+    fn all_offline(&self) -> Vec<(Option<usize>, String, String)> {
         self.slots
             .borrow()
             .values()
             .filter_map(|slot| match slot {
                 Slot::Online(_) => None,
-                Slot::Offline { name } => Some((name.clone(), "it is offline".to_string())),
+                Slot::Offline { name, dir } => {
+                    Some((*dir, name.clone(), "it is offline".to_string()))
+                }
             })
             .collect()
     }
@@ -135,48 +137,49 @@ impl Partitions {
     fn take(&self, key: &PartitionKey) -> Option<Slot> {
         self.slots.borrow_mut().remove(key)
     }
-
-    pub fn data_dir(&self) -> PathBuf {
-        self.data_dir
-            .borrow()
-            .clone()
-            .expect("partitions are touched only after the load order named the directory")
-    }
 }
 
 impl Shard {
     /// Opens the partitions of the image that this shard owns.
     pub(super) async fn load(&self, order: LoadOrder) -> LoadSummary {
-        *self.0.partitions.data_dir.borrow_mut() = Some(order.data_dir);
         self.adopt_configs(&order.image);
-        let lines: HashMap<PartitionKey, &CheckpointLine> = order
-            .checkpoints
-            .iter()
-            .map(|line| (line.key, line))
-            .collect();
-        let mut wanted = Vec::new();
-        for topic in order.image.topics() {
-            for key in self.owned(topic) {
-                let line = lines.get(&key);
-                let load = PartitionLoad::Open {
-                    clean: order.clean,
-                    recovery_point: line.and_then(|line| line.recovery_point),
-                    log_start: line.and_then(|line| line.log_start),
-                    cleaned_to: line.and_then(|line| line.cleaned_to),
-                    high_watermark: line.and_then(|line| line.high_watermark),
-                };
-                wanted.push((topic, key, load));
-            }
+        for dir in &order.dirs {
+            let room = match dir.offline {
+                None => self.guard_space(&dir.path).await,
+                Some(_) => Room::default(),
+            };
+            self.0.partitions.dirs.add(dir, room);
         }
-        let progress = Progress::new(self, wanted.len());
-        self.0.partitions.loading.set(Pong {
-            loaded: 0,
+        let mut wanted = Vec::new();
+        for PlacedPartition { line, home } in order.partitions {
+            let Some(topic) = order.image.topic_by_id(&line.key.topic_id) else {
+                unreachable!("the partitions are those of the image");
+            };
+            let clean = home.as_ref().is_ok_and(|dir| order.dirs[*dir].clean);
+            let load = PartitionLoad::Open {
+                clean,
+                recovery_point: line.recovery_point,
+                log_start: line.log_start,
+                cleaned_to: line.cleaned_to,
+                high_watermark: line.high_watermark,
+            };
+            wanted.push((topic, line.key, load, home));
+        }
+        let progress = Progress::default();
+        self.0.partitions.loading.set(Loading {
             to_load: wanted.len(),
+            began: Some(self.rt().now()),
+            ..Loading::default()
         });
         let loads = wanted
             .into_iter()
-            .map(|(topic, key, load)| self.load_one(topic, key, load, &progress));
+            .map(|(topic, key, load, home)| self.load_one(topic, key, load, home, &progress));
         join_bounded(PARTITIONS_AT_ONCE, loads).await;
+        let loading = &self.0.partitions.loading;
+        loading.set(Loading {
+            ended: Some(self.rt().now()),
+            ..loading.get()
+        });
         let summary = progress.summary.into_inner();
         let offsets_topic = order.image.topic(OFFSETS_TOPIC_NAME).cloned();
         *self.0.image.borrow_mut() = Some(order.image);
@@ -186,14 +189,30 @@ impl Shard {
         summary
     }
 
+    /// How far its load at the start is.
+    pub(super) fn load_progress(&self) -> Pong {
+        let loading = self.0.partitions.loading.get();
+        let counters = self.0.storage.counters();
+        let now = || loading.ended.unwrap_or_else(|| self.rt().now());
+        let took = loading.began.map(|began| now().since(began));
+        Pong {
+            loaded: loading.loaded,
+            to_load: loading.to_load,
+            scanned_bytes: counters.recovery_done_bytes.get(),
+            to_scan_bytes: counters.recovery_due_bytes.get(),
+            took: took.unwrap_or_default(),
+        }
+    }
+
     async fn load_one(
         &self,
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
+        home: Result<usize, Homeless>,
         progress: &Progress,
     ) {
-        let opened = self.open(topic, key, load).await;
+        let opened = self.open(topic, key, load, home).await;
         if let Err(reason) = &opened {
             let name = name_of(topic, key);
             tracing::error!(partition = %name, %reason, "partition is offline");
@@ -259,7 +278,9 @@ impl Shard {
     async fn create_owned(&self, topic: &Arc<TopicImage>, first: i32) {
         let new = self.owned(topic).into_iter();
         let creations = new.filter(|key| key.index >= first).map(|key| async move {
-            if let Err(reason) = self.open(topic, key, PartitionLoad::Create).await {
+            let home = self.home_of_new(&topic.partitions[key.index as usize]);
+            let opened = self.open(topic, key, PartitionLoad::Create, home);
+            if let Err(reason) = opened.await {
                 let name = name_of(topic, key);
                 tracing::error!(partition = %name, %reason, "partition could not be created");
             }
@@ -304,49 +325,25 @@ impl Shard {
 
     async fn delete_one(&self, topic: &Arc<TopicImage>, key: PartitionKey) {
         let mut delay = Duration::from_millis(self.config().log_segment_delete_delay_ms);
-        if let Some(Slot::Online(named)) = self.0.partitions.take(&key) {
-            delay = named.partition.file_delete_delay();
-            self.interrupt_compaction(&key);
-            named.partition.delete().await;
-        }
+        let dir = match self.0.partitions.take(&key) {
+            Some(Slot::Online(named)) => {
+                delay = named.partition.file_delete_delay();
+                self.interrupt_compaction(&key);
+                named.partition.delete().await;
+                Some(named.dir)
+            }
+            Some(Slot::Offline { dir, .. }) => dir,
+            None => None,
+        };
         let name = name_of(topic, key);
-        if let Err(error) = self.remove_directory(&name, delay).await {
-            tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
+        // Where it lies is not known: wherever there is one of its name.
+        let all = 0..self.0.partitions.dirs.count();
+        let dirs = dir.map_or(all, |dir| dir..dir + 1);
+        for dir in dirs {
+            if let Err(error) = self.remove_directory(&name, dir, delay).await {
+                tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
+            }
         }
-    }
-
-    /// Renames a partition's directory away, durably, and removes it in the background
-    /// after `delay` (`file.delete.delay.ms`). A stop before leaves that to the next start.
-    async fn remove_directory(
-        &self,
-        name: &PartitionName,
-        delay: Duration,
-    ) -> Result<(), PartitionDirError> {
-        let data_dir = self.0.partitions.data_dir();
-        if !self
-            .rt()
-            .dir(&data_dir)
-            .subdir(&name.to_string())
-            .exists()
-            .await?
-        {
-            return Ok(());
-        }
-        let renamed = partition_dir::begin_delete(self.rt(), &data_dir, name).await?;
-        let shard = self.clone();
-        self.rt().spawn(Queue::Background, async move {
-            let (rt, stop) = (shard.rt(), shard.stop_event().listen());
-            if !shard.is_stopping() {
-                or(stop, rt.sleep(delay)).await;
-            }
-            if shard.is_stopping() {
-                return;
-            }
-            if let Err(error) = partition_dir::finish_delete(rt, &data_dir, &renamed).await {
-                tracing::warn!(%error, "files of a deleted partition stay until the next start");
-            }
-        });
-        Ok(())
     }
 
     async fn open(
@@ -354,21 +351,25 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
+        home: Result<usize, Homeless>,
     ) -> Result<LoadReport, String> {
-        let (recovery_point, high_watermark) = match load {
-            PartitionLoad::Open {
-                recovery_point,
-                high_watermark,
-                ..
-            } => (recovery_point.unwrap_or(0), high_watermark.unwrap_or(0)),
-            PartitionLoad::Create => (0, 0),
+        let (recovery_point, high_watermark) = checkpointed(load);
+        let dir = home
+            .as_ref()
+            .map_or_else(|homeless| homeless.dir, |dir| Some(*dir));
+        let opened = match home {
+            Ok(dir) => self
+                .try_open(topic, key, load, dir)
+                .await
+                .map(|opened| (opened, dir)),
+            Err(homeless) => Err(OpenError::Homeless(homeless.reason)),
         };
-        let opened = self.try_open(topic, key, load).await;
         let (slot, result) = match opened {
-            Ok((partition, report)) => {
+            Ok(((partition, report), dir)) => {
                 let named = Named {
                     key,
                     topic: topic.name.clone(),
+                    dir,
                     partition,
                     recovery_point,
                     high_watermark,
@@ -377,11 +378,75 @@ impl Shard {
             }
             Err(error) => {
                 let name = name_of(topic, key).to_string();
-                (Slot::Offline { name }, Err(error.to_string()))
+                if let (true, Some(dir)) = (error.is_no_space(), dir) {
+                    self.open_when_there_is_space(topic.clone(), key, half_made(load), dir);
+                }
+                (Slot::Offline { name, dir }, Err(error.to_string()))
             }
         };
         self.0.partitions.put(key, slot);
+        self.follow_directory(&key);
         result
+    }
+
+    /// Opens a partition that is offline for want of space. False once it is done with:
+    /// open, failed otherwise, or gone.
+    pub(super) async fn open_again(
+        &self,
+        topic: &Arc<TopicImage>,
+        key: PartitionKey,
+        load: PartitionLoad,
+        dir: usize,
+    ) -> bool {
+        let is_offline = || {
+            matches!(
+                self.0.partitions.slots.borrow().get(&key),
+                Some(Slot::Offline { .. })
+            )
+        };
+        if !is_offline() {
+            return false;
+        }
+        // Settings may have changed meanwhile.
+        let image = self.image();
+        let topic = image
+            .as_ref()
+            .and_then(|image| image.topic_by_id(&topic.id))
+            .unwrap_or(topic);
+        let name = name_of(topic, key);
+        match self.try_open(topic, key, load, dir).await {
+            Ok((partition, _)) if is_offline() => {
+                let (recovery_point, high_watermark) = checkpointed(load);
+                self.0.partitions.put(
+                    key,
+                    Slot::Online(Named {
+                        key,
+                        topic: topic.name.clone(),
+                        dir,
+                        partition,
+                        recovery_point,
+                        high_watermark,
+                    }),
+                );
+                self.follow_directory(&key);
+                tracing::info!(partition = %name, "there is space: the partition is online");
+                self.take_coordinators(topic);
+                false
+            }
+            Ok((partition, _)) => {
+                // Its topic was deleted meanwhile.
+                partition.delete().await;
+                if let Err(error) = self.remove_directory(&name, dir, Duration::ZERO).await {
+                    tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
+                }
+                false
+            }
+            Err(error) if error.is_no_space() => true,
+            Err(error) => {
+                tracing::error!(partition = %name, %error, "partition is offline");
+                false
+            }
+        }
     }
 
     async fn try_open(
@@ -389,10 +454,14 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
+        at: usize,
     ) -> Result<(Partition, LoadReport), OpenError> {
         let config = self.config_of(topic)?;
         let image = &topic.partitions[key.index as usize];
-        let (dir, load) = self.directory(&name_of(topic, key), topic.id, load).await?;
+        let (dir, load) = self
+            .directory(&name_of(topic, key), at, topic.id, load)
+            .await?;
+        let storage = self.0.storage.in_room(self.0.partitions.dirs.room(at));
         let options = PartitionOptions {
             id: PartitionId {
                 topic_id: topic.id,
@@ -405,12 +474,27 @@ impl Shard {
             replication_factor: image.replicas.len(),
             load,
             write_budget: self.0.write_budget.clone(),
-            record_log_start: self.log_start_recorder(key, topic.name.clone()),
+            record_log_start: self.log_start_recorder(key, topic.name.clone(), at),
         };
-        let (partition, report) = Partition::open(&self.0.storage, options).await?;
+        let recorded = match options.load {
+            PartitionLoad::Open { high_watermark, .. } => high_watermark.unwrap_or(0),
+            PartitionLoad::Create => 0,
+        };
+        let path = options.dir.path().to_owned();
+        let (partition, report) = Partition::open(&storage, options).await?;
+        let end = partition.numbers().end_offset;
+        if recorded > end {
+            tracing::warn!(
+                "{}/ ends at offset {end}, but its high watermark was {recorded}: the records between are lost",
+                path.display()
+            );
+        }
         let shard = self.clone();
         partition.on_device_error(move |id, reason| {
-            let request = Request::DataDirFailed(format!("partition {id}: {reason}"));
+            let request = Request::DataDirFailed {
+                dir: at,
+                reason: format!("partition {id}: {reason}"),
+            };
             let rt = shard.rt().clone();
             rt.spawn(Queue::Latency, async move {
                 // Without a control executor the process is ending anyway.
@@ -418,57 +502,6 @@ impl Shard {
             });
         });
         Ok((partition, report))
-    }
-
-    /// Finds or makes a partition's directory. The metadata log is the truth: what a
-    /// crash left between it and the directory is finished here.
-    async fn directory(
-        &self,
-        name: &PartitionName,
-        topic_id: Uuid,
-        load: PartitionLoad,
-    ) -> Result<(Dir, PartitionLoad), OpenError> {
-        let data_dir = self.0.partitions.data_dir();
-        let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
-        let path = || dir.path().display().to_string();
-        let flushed = match load {
-            // A log start is recorded at once, a recovery point now and then.
-            PartitionLoad::Open {
-                recovery_point,
-                log_start,
-                ..
-            } => recovery_point.max(log_start).unwrap_or(0),
-            PartitionLoad::Create => 0,
-        };
-        if dir.exists().await? {
-            match partition_dir::read_topic_id(&dir).await? {
-                Some(found) if found == topic_id => return Ok((dir, load)),
-                // This topic's records were flushed, so the one before was gone by then.
-                Some(_) if flushed > 0 => {
-                    return Err(OpenError::OtherTopic {
-                        path: path(),
-                        flushed,
-                    })
-                }
-                // Of a deleted topic of the same name, whose removal was cut short.
-                Some(_) => self.remove_directory(name, Duration::ZERO).await?,
-                None if flushed > 0 => {
-                    return Err(OpenError::IdLost {
-                        path: path(),
-                        flushed,
-                    })
-                }
-                // Its creation was cut short.
-                None => {}
-            }
-        } else if flushed > 0 {
-            return Err(OpenError::DirectoryLost {
-                path: path(),
-                flushed,
-            });
-        }
-        let dir = partition_dir::create(self.rt(), &data_dir, name, topic_id).await?;
-        Ok((dir, PartitionLoad::Create))
     }
 
     /// Flushes and closes every partition.
@@ -481,12 +514,16 @@ impl Shard {
                 Ok(closed) => summary.lines.push(CheckpointLine {
                     key: named.key,
                     topic: named.topic.to_string(),
+                    dir: named.dir,
                     recovery_point: Some(closed.recovery_point),
                     high_watermark: Some(closed.high_watermark),
                     log_start: Some(closed.log_start),
                     cleaned_to: None,
                 }),
-                Err(error) => summary.failed.push((named.name(), error.to_string())),
+                Err(error) => {
+                    let (dir, name) = (Some(named.dir), named.name());
+                    summary.failed.push((dir, name, error.to_string()));
+                }
             }
         }
         summary.failed.extend(self.0.partitions.all_offline());
@@ -506,51 +543,69 @@ impl Shard {
     }
 }
 
-/// How far a load is, for the log.
+/// What a load found so far.
+#[derive(Default)]
 struct Progress {
-    wanted: usize,
-    done: Cell<usize>,
-    told_at: Cell<Mono>,
     summary: RefCell<LoadSummary>,
 }
 
 impl Progress {
-    fn new(shard: &Shard, wanted: usize) -> Progress {
-        Progress {
-            wanted,
-            done: Cell::new(0),
-            told_at: Cell::new(shard.rt().now()),
-            summary: RefCell::default(),
-        }
-    }
-
     fn count(&self, shard: &Shard, name: PartitionName, opened: Result<LoadReport, String>) {
         let mut summary = self.summary.borrow_mut();
+        let counters = shard.0.storage.counters();
+        counters.recovery_partitions.add(1);
         match opened {
             Ok(report) => {
                 summary.online += 1;
                 summary.scanned_bytes += report.scanned_bytes;
+                summary.rebuilt_bytes += report.rebuilt_bytes;
                 summary.truncated_bytes += report.truncated_bytes;
+                counters.recovery_scanned_bytes.add(report.scanned_bytes);
+                counters.recovery_rebuilt_bytes.add(report.rebuilt_bytes);
+                counters.recovery_ends_bytes.add(report.ends_bytes);
+                counters
+                    .recovery_truncated_bytes
+                    .add(report.truncated_bytes);
+                counters
+                    .recovery_segments_opened
+                    .add(report.segments_opened as u64);
+                counters
+                    .recovery_indexes_rebuilt
+                    .add(report.indexes_rebuilt as u64);
             }
             Err(reason) => summary.offline.push((name.to_string(), reason)),
         }
-        self.done.set(self.done.get() + 1);
-        shard.0.partitions.loading.set(Pong {
-            loaded: self.done.get(),
-            to_load: self.wanted,
+        let loading = &shard.0.partitions.loading;
+        loading.set(Loading {
+            loaded: loading.get().loaded + 1,
+            ..loading.get()
         });
-        let now = shard.rt().now();
-        if now.since(self.told_at.get()) >= PROGRESS_PAUSE && self.done.get() < self.wanted {
-            self.told_at.set(now);
-            tracing::info!(
-                shard = shard.me(),
-                loaded = self.done.get(),
-                of = self.wanted,
-                offline = summary.offline.len(),
-                scanned_bytes = summary.scanned_bytes,
-                "loading partitions goes on"
-            );
-        }
+    }
+}
+
+/// How to load a partition whose creation was cut short.
+fn half_made(load: PartitionLoad) -> PartitionLoad {
+    match load {
+        PartitionLoad::Create => PartitionLoad::Open {
+            clean: false,
+            recovery_point: None,
+            log_start: None,
+            cleaned_to: None,
+            high_watermark: None,
+        },
+        open => open,
+    }
+}
+
+/// The recovery point and the high watermark that the checkpoint files hold.
+fn checkpointed(load: PartitionLoad) -> (i64, i64) {
+    match load {
+        PartitionLoad::Open {
+            recovery_point,
+            high_watermark,
+            ..
+        } => (recovery_point.unwrap_or(0), high_watermark.unwrap_or(0)),
+        PartitionLoad::Create => (0, 0),
     }
 }
 
@@ -563,5 +618,3 @@ fn name_of(topic: &TopicImage, key: PartitionKey) -> PartitionName {
 
 /// Partitions that are loaded, created, deleted or closed at the same time.
 const PARTITIONS_AT_ONCE: usize = 16;
-/// The time between two lines of the log about a load.
-const PROGRESS_PAUSE: Duration = Duration::from_secs(5);

@@ -1,6 +1,6 @@
 //! What expires, and DeleteRecords across owners.
 //!
-//! Every `log.retention.check.interval.ms` each shard looks at its partitions, one after
+//! Every `log.retention.check.interval.ms`, and at once where space is short, each shard looks at its partitions, one after
 //! the other. A new log start travels to the control executor, the one writer of the
 //! checkpoint files, and holds once it is on the disk there.
 
@@ -34,8 +34,8 @@ async fn run(shard: Shard) {
         if shard.is_stopping() {
             return;
         }
-        or(stop, shard.rt().sleep(pause)).await;
-        pause = interval;
+        let sleep = shard.rt().sleep(pause);
+        or(stop, or(sleep, shard.space_is_low())).await;
         for named in shard.0.partitions.all_online() {
             if shard.is_stopping() {
                 return;
@@ -45,6 +45,7 @@ async fn run(shard: Shard) {
             shard.count_removed(&named.name(), outcome);
             shard.rt().yield_if_needed().await;
         }
+        pause = shard.retention_pause(interval);
     }
 }
 
@@ -141,8 +142,9 @@ impl Shard {
         &self,
         key: PartitionKey,
         topic: Arc<str>,
+        dir: usize,
     ) -> LogStartRecorder {
-        self.recorder(key, topic, |line, offset| {
+        self.recorder(key, topic, dir, |line, offset| {
             line.log_start = Some(offset);
             Request::RecordLogStart
         })
@@ -154,19 +156,13 @@ impl Shard {
         &self,
         key: PartitionKey,
         topic: Arc<str>,
+        dir: usize,
         put: fn(&mut CheckpointLine, i64) -> fn(CheckpointLine) -> Request,
     ) -> LogStartRecorder {
         let shard = self.clone();
         Rc::new(move |offset| {
             let shard = shard.clone();
-            let mut line = CheckpointLine {
-                key,
-                topic: topic.to_string(),
-                recovery_point: None,
-                high_watermark: None,
-                log_start: None,
-                cleaned_to: None,
-            };
+            let mut line = CheckpointLine::of_nothing(key, topic.to_string(), dir);
             let request = put(&mut line, offset);
             Box::pin(async move {
                 match shard.call_control(request(line)).await {

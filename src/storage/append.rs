@@ -214,8 +214,12 @@ impl LogShared {
         let end = position + buf.len() as u64;
         let segment_bytes = u64::from(self.config.get().segment_bytes);
         if let Some(size) = preallocation(segment.allocated(), len_after, segment_bytes) {
-            file.pre_allocate(size).await?;
-            segment.set_allocated(size);
+            // Where space is scarce, the write itself takes what it needs.
+            let room = self.storage.room();
+            if let Some(_taken) = room.reserve(size - segment.allocated()) {
+                file.pre_allocate(size).await?;
+                segment.set_allocated(size);
+            }
         }
         file.write_at(buf, position).await?;
         let counters = &self.storage.0.counters;

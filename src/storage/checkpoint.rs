@@ -24,6 +24,21 @@ use super::{CheckpointError, Log};
 use crate::runtime::{IoError, IoErrorKind, SyncSite};
 use std::collections::BTreeSet;
 
+/// What the last writes left in the files beside a segment, so that a checkpoint writes only
+/// what has changed: where little was written, its snapshot alone.
+#[derive(Debug, Default)]
+pub(super) struct SideFilesWritten {
+    /// The log was cut so often then: a cut writes these files itself.
+    truncations: u64,
+    /// The content of the epoch file.
+    epochs: Option<Vec<u8>>,
+    /// A segment, and how many entries its index files have. A log that is not cut only adds
+    /// entries, so as many entries are the same entries.
+    indexes: Option<(i64, usize, usize)>,
+    /// A file was replaced, and its name is not durable yet.
+    unsynced: bool,
+}
+
 impl Log {
     /// Flushes, then writes what an unclean load starts from (index prefix, time
     /// index, producer snapshot, epochs), durably. Returns the recovery point that
@@ -179,10 +194,17 @@ impl LogShared {
         producers: &ProducerStates,
     ) -> Result<(), IoError> {
         let epochs = self.state.borrow().epochs.encode();
-        self.dir
-            .replace_small(LEADER_EPOCH_FILE, epochs, SyncSite::EpochCheckpoint)
-            .await?;
-        self.dir.sync(SyncSite::PartitionDir).await?;
+        if self.written(|written| written.epochs.as_ref() != Some(&epochs)) {
+            self.written(|written| (written.epochs, written.unsynced) = (None, true));
+            self.dir
+                .replace_small(LEADER_EPOCH_FILE, epochs.clone(), SyncSite::EpochCheckpoint)
+                .await?;
+            self.written(|written| written.epochs = Some(epochs));
+        }
+        if self.written(|written| written.unsynced) {
+            self.dir.sync(SyncSite::PartitionDir).await?;
+            self.written(|written| written.unsynced = false);
+        }
         self.dir
             .replace_small(
                 &producer_snapshot::file_name(point),
@@ -199,21 +221,41 @@ impl LogShared {
         segment: &Segment,
         end_offset: i64,
     ) -> Result<(), IoError> {
-        let (index, time_index) = segment
+        let (index, time_index, key) = segment
             .with_indexes(|index, time_index| {
                 let (mut index, mut time_index) = (index.clone(), time_index.clone());
                 index.truncate_to(end_offset);
                 time_index.truncate_to(end_offset);
-                (index.encode(), time_index.encode())
+                let key = (segment.base_offset, index.len(), time_index.len());
+                (index.encode(), time_index.encode(), key)
             })
             .expect("a segment is open until it is sealed");
+        if self.written(|written| written.indexes == Some(key)) {
+            return Ok(());
+        }
+        self.written(|written| (written.indexes, written.unsynced) = (None, true));
         for (extension, content) in [("index", index), ("timeindex", time_index)] {
             let name = segment.file_name(extension);
             self.dir
                 .replace_small(&name, content, SyncSite::Index)
                 .await?;
         }
+        self.written(|written| written.indexes = Some(key));
         Ok(())
+    }
+
+    /// Looks at what was written beside the segments since the log was last cut.
+    fn written<T>(&self, look: impl FnOnce(&mut SideFilesWritten) -> T) -> T {
+        let truncations = self.state.borrow().truncations;
+        let mut written = self.side_files_written.borrow_mut();
+        if written.truncations != truncations {
+            *written = SideFilesWritten {
+                truncations,
+                unsynced: true,
+                ..SideFilesWritten::default()
+            };
+        }
+        look(&mut written)
     }
 
     /// Keeps the newest few snapshots, and those at the base offsets of segments, from

@@ -12,6 +12,7 @@
 
 use super::checkpoint_file::{self, Checkpoint, CheckpointEntries};
 use super::partition_dir::{PartitionName, DELETE_SUFFIX};
+use super::unusable::{read_usable, set_aside_no_files};
 use super::uuid_text;
 use super::LoadMode;
 use crate::runtime::{Dir, DirLock, IoError, IoErrorKind, Rt, SyncSite};
@@ -132,6 +133,8 @@ impl DataDir {
     ) -> Result<DataDir, DataDirError> {
         let dir = rt.dir(path.as_ref());
         dir.create_all(SyncSite::DataDirFormat).await?;
+        // A broker that runs holds its lock in a file, so nothing of it is touched here.
+        set_aside_no_files(&dir, &dir.list().await?, is_replaceable).await?;
         let lock = match dir.lock(LOCK_FILE).await {
             Err(e) if e.kind == IoErrorKind::AlreadyExists => {
                 return Err(DataDirError::InUse {
@@ -333,6 +336,10 @@ async fn open_meta(
 ) -> Result<(MetaProperties, bool), DataDirError> {
     let path = || dir.path().to_owned();
     match dir.read_small(META_FILE, SMALL_FILE_BYTES_MAX).await {
+        Err(e) if e.kind == IoErrorKind::Unusable => Err(DataDirError::Meta {
+            path: path(),
+            detail: e.detail,
+        }),
         Ok(bytes) => {
             let meta = MetaProperties::parse(&bytes).map_err(|detail| DataDirError::Meta {
                 path: path(),
@@ -377,16 +384,40 @@ async fn open_meta(
     }
 }
 
-/// Removes the clean-shutdown marker, durably. True if it was there.
+/// Removes the clean-shutdown marker, durably. True if it was there, and a broker wrote it:
+/// the content of one that did not is no word on how the stop was.
 pub(super) async fn take_clean_marker(dir: &Dir) -> Result<bool, DataDirError> {
-    match dir.remove_file(CLEAN_MARKER_FILE).await {
-        Ok(()) => {
-            dir.sync(SyncSite::CleanMarkerRemove).await?;
-            Ok(true)
-        }
-        Err(e) if e.kind == IoErrorKind::NotFound => Ok(false),
-        Err(e) => Err(e.into()),
+    let content = match read_usable(dir, CLEAN_MARKER_FILE, SMALL_FILE_BYTES_MAX).await {
+        Ok(Ok(content)) => content,
+        Ok(Err(_)) => return Ok(false),
+        Err(e) if e.kind == IoErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(e.into()),
+    };
+    let is_ours =
+        content.starts_with(CLEAN_MARKER_HEAD) && content.trim_ascii_end().ends_with(b"}");
+    if !is_ours {
+        tracing::warn!(
+            "{} holds no clean-shutdown marker of version 0 and is not believed: every log is recovered",
+            dir.path().join(CLEAN_MARKER_FILE).display()
+        );
     }
+    dir.remove_file(CLEAN_MARKER_FILE).await?;
+    dir.sync(SyncSite::CleanMarkerRemove).await?;
+    Ok(is_ours)
+}
+
+/// The files of a data directory that can be done without or made again.
+fn is_replaceable(name: &str) -> bool {
+    let name = name.strip_suffix(".tmp").unwrap_or(name);
+    [
+        RECOVERY_POINT_FILE,
+        HIGH_WATERMARK_FILE,
+        LOG_START_FILE,
+        CLEANER_FILE,
+        CLEAN_MARKER_FILE,
+        LOCK_FILE,
+    ]
+    .contains(&name)
 }
 
 /// A process that was killed may have left names that are not durable yet: of
@@ -433,8 +464,10 @@ async fn list_partitions(dir: &Dir) -> Result<Vec<PartitionName>, DataDirError> 
 }
 
 pub(super) async fn read_checkpoint(dir: &Dir, name: &str) -> Result<Checkpoint, DataDirError> {
-    match dir.read_small(name, CHECKPOINT_BYTES_MAX).await {
-        Ok(bytes) => Ok(match checkpoint_file::parse(&bytes) {
+    match read_usable(dir, name, CHECKPOINT_BYTES_MAX).await {
+        // As one that is missing: nobody knows what it said.
+        Ok(Err(_)) => Ok(Checkpoint::Missing),
+        Ok(Ok(bytes)) => Ok(match checkpoint_file::parse(&bytes) {
             Ok(entries) => Checkpoint::Read(entries),
             Err(error) => {
                 tracing::warn!(
@@ -463,6 +496,8 @@ pub(super) const LOCK_FILE: &str = ".lock";
 const META_FILE: &str = "meta.properties";
 /// No broker epoch yet: a single node has none.
 const CLEAN_MARKER: &[u8] = b"{\"version\":0,\"brokerEpoch\":-1}";
+/// How a marker of any broker epoch begins.
+const CLEAN_MARKER_HEAD: &[u8] = b"{\"version\":0,";
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
 const CHECKPOINT_BYTES_MAX: u64 = 64 << 20;
 

@@ -173,6 +173,28 @@ pub enum LoadError {
     },
 }
 
+impl CheckpointError {
+    /// Whether the disk, or a quota, is full.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            CheckpointError::Flush(FlushError::NoSpace(_)) => true,
+            CheckpointError::Io(error) => error.is_no_space(),
+            _ => false,
+        }
+    }
+}
+
+impl LoadError {
+    /// Whether the disk, or a quota, is full.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            LoadError::Io(error) => error.is_no_space(),
+            LoadError::Checkpoint(error) => error.is_no_space(),
+            _ => false,
+        }
+    }
+}
+
 /// Why [`super::Log::truncate_to`] failed. The log is fenced, unless it was closed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TruncateError {

@@ -91,6 +91,7 @@ async fn read_index_file(dir: &Dir, name: &str) -> Result<Result<Vec<u8>, String
     let file = match dir.open(name, OpenMode::Read).await {
         Ok(file) => file,
         Err(e) if e.kind == IoErrorKind::NotFound => return Ok(Err(format!("{name} is missing"))),
+        Err(e) if e.kind == IoErrorKind::Unusable => return Ok(Err(e.to_string())),
         Err(e) => return Err(e),
     };
     let size = file.size().await?;

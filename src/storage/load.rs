@@ -2,8 +2,8 @@
 //!
 //! After a clean stop nothing is scanned but the end of the last segment, from its
 //! last index entry on; otherwise `recover.rs` finds the end of the log. Sealed
-//! segments are opened when they are first needed; a load looks at their ends only, to
-//! notice that one of them is missing (`segment_ends.rs`).
+//! segments are opened when they are first needed; that one of them is missing a load
+//! notices by the names of files (`segment_ends.rs`), and whoever reads there otherwise.
 //!
 //! The recorded log start offset explains the head: sealed segments that lie wholly below
 //! it are what an interrupted removal left (`retention.rs`), and go; a first segment that
@@ -27,6 +27,7 @@ use super::recover::{remove_beyond, Recovery, RecoveryStart, ScannedSegment};
 use super::scan::read_surely;
 use super::segment::MAX_TIMESTAMP_UNKNOWN;
 use super::segment_ends::check_ends;
+use super::unusable::read_usable;
 use super::{LoadError, Log, LogConfig, Storage};
 use crate::runtime::{Dir, IoErrorKind, OpenMode, SyncSite, BLOCK_BYTES};
 use std::time::Duration;
@@ -48,9 +49,16 @@ pub struct LoadMode {
 /// What a load did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LoadReport {
-    /// Bytes of batches that were read and checked (the ends of sealed segments, at which
-    /// every load looks, not counted).
+    /// Bytes of batches that were read and checked because nothing proves them flushed:
+    /// what was written since the last checkpoint, and up to one index interval before.
     pub scanned_bytes: u64,
+    /// Bytes of segments that were read because what a checkpoint or a clean stop had left
+    /// of them (indexes, snapshot, epochs) could not be used.
+    pub rebuilt_bytes: u64,
+    /// Bytes read at the ends of sealed segments, where names hint at a missing one.
+    pub ends_bytes: u64,
+    /// Segment files that were opened.
+    pub segments_opened: usize,
     /// Bytes that were cut or removed because they were no valid batches (zeros that
     /// were merely preallocated not counted).
     pub truncated_bytes: u64,
@@ -111,7 +119,8 @@ impl Log {
         if mode.cleaned_to.is_some() {
             log.0.recycler.end();
         }
-        if report.scanned_bytes >= RECHECKPOINT_BYTES && !mode.clean {
+        let read_bytes = report.scanned_bytes + report.rebuilt_bytes;
+        if read_bytes >= RECHECKPOINT_BYTES && !mode.clean {
             log.checkpoint().await.map_err(LoadError::Checkpoint)?;
         }
         report.segments = log.segment_count();
@@ -144,7 +153,9 @@ impl Load<'_> {
     async fn segments(&mut self) -> Result<Vec<ScannedSegment>, LoadError> {
         match (self.files.segments.is_empty(), self.mode.clean) {
             (true, _) => {
-                if let Some(point) = self.mode.recovery_point.filter(|point| *point > 0) {
+                let proven = self.files.newest_proof(self.dir).await?;
+                let flushed = proven.max(self.mode.recovery_point);
+                if let Some(point) = flushed.filter(|point| *point > 0) {
                     let detail = format!("there are no segments, but {point} offsets were flushed");
                     return Err(damaged(self.dir, "", 0, &detail));
                 }
@@ -155,42 +166,47 @@ impl Load<'_> {
             (false, true) => {
                 let (last_base, _) = self.files.segments.last_key_value().expect("a segment");
                 self.find_lost_epochs(*last_base).await?;
-                let last = self.last_after_clean_stop().await?;
-                let gaps = self.may_have_gaps();
-                let rt = self.storage.rt();
-                check_ends(rt, self.dir, &self.files, gaps, last.base_offset).await?;
-                Ok(vec![last])
-            }
-            (false, false) => {
-                let point = self.mode.recovery_point;
-                let now_ms = self.storage.rt().wall_clock_ms();
-                let found = RecoveryStart::find(self.dir, &self.files, point, now_ms);
-                let (start, producers) = found.await?;
-                // Before anything is changed: a damaged log is left as it is.
-                let gaps = self.may_have_gaps();
-                let rt = self.storage.rt();
-                check_ends(rt, self.dir, &self.files, gaps, start.segment).await?;
-                // Recovery reads the epochs of what it scans; unless that is all, the rest
-                // of them is in the file.
-                if start.proven > *self.files.segments.keys().next().expect("a segment") {
-                    self.find_lost_epochs(start.proven).await?;
+                match self.last_after_clean_stop().await? {
+                    Some(last) => {
+                        self.check_ends(last.base_offset).await?;
+                        Ok(vec![last])
+                    }
+                    None => self.recovered().await,
                 }
-                let mut recovery = Recovery {
-                    rt: self.storage.rt(),
-                    dir: self.dir,
-                    index_interval_bytes: self.config.index_interval_bytes,
-                    files: std::mem::take(&mut self.files),
-                    report: self.report,
-                    producers,
-                    gaps: self.may_have_gaps(),
-                    cleaned_to: self.mode.cleaned_to,
-                };
-                let scanned = recovery.run(start, &mut self.epochs).await?;
-                self.files = recovery.files;
-                self.report = recovery.report;
-                Ok(scanned)
             }
+            (false, false) => self.recovered().await,
         }
+    }
+
+    /// Finds the end of a log that was not stopped cleanly.
+    async fn recovered(&mut self) -> Result<Vec<ScannedSegment>, LoadError> {
+        let point = self.mode.recovery_point;
+        let now_ms = self.storage.rt().wall_clock_ms();
+        let found = RecoveryStart::find(self.dir, &self.files, point, now_ms);
+        let (start, producers) = found.await?;
+        // Before anything is changed: a damaged log is left as it is.
+        self.check_ends(start.segment).await?;
+        // Recovery reads the epochs of what it scans; unless that is all, the rest
+        // of them is in the file.
+        if start.proven > *self.files.segments.keys().next().expect("a segment") {
+            self.find_lost_epochs(start.proven).await?;
+        }
+        let mut recovery = Recovery {
+            rt: self.storage.rt(),
+            dir: self.dir,
+            counters: self.storage.counters(),
+            index_interval_bytes: self.config.index_interval_bytes,
+            recovery_point: point.unwrap_or(0),
+            files: std::mem::take(&mut self.files),
+            report: self.report,
+            producers,
+            gaps: self.may_have_gaps(),
+            cleaned_to: self.mode.cleaned_to,
+        };
+        let scanned = recovery.run(start, &mut self.epochs).await?;
+        self.files = recovery.files;
+        self.report = recovery.report;
+        Ok(scanned)
     }
 
     /// Reads the epochs from the batches if their file cannot be used. Everything below
@@ -216,12 +232,29 @@ impl Load<'_> {
             found.0.entries().len()
         );
         self.epochs = found.0;
-        self.report.scanned_bytes += found.1;
+        self.report.rebuilt_bytes += found.1;
+        self.report.segments_opened += self.files.segments.len();
         Ok(())
     }
 
-    /// Opens the last segment, which a clean stop left exact and durable.
-    async fn last_after_clean_stop(&mut self) -> Result<ScannedSegment, LoadError> {
+    async fn check_ends(&mut self, below: i64) -> Result<(), LoadError> {
+        let checked = check_ends(
+            self.storage.rt(),
+            self.dir,
+            &self.files,
+            self.may_have_gaps(),
+            below,
+        )
+        .await?;
+        self.report.ends_bytes += checked.bytes;
+        self.report.segments_opened += checked.opened;
+        Ok(())
+    }
+
+    /// Opens the last segment, which a clean stop left exact and durable. `None` if all that
+    /// it held then is there, but something that is no batch follows: that is cut as after
+    /// an unclean stop.
+    async fn last_after_clean_stop(&mut self) -> Result<Option<ScannedSegment>, LoadError> {
         let (base, _) = self.files.segments.last_key_value().expect("a segment");
         let base = *base;
         let name = file_name(base, LOG);
@@ -240,18 +273,40 @@ impl Load<'_> {
         )
         .await?;
         let scan = indexed.scan;
-        self.report.scanned_bytes += scan.scanned_bytes;
+        self.report.segments_opened += 1;
+        match indexed.rebuilt {
+            true => self.report.rebuilt_bytes += scan.scanned_bytes,
+            false => self.report.scanned_bytes += scan.scanned_bytes,
+        }
         self.report.indexes_rebuilt = usize::from(indexed.rebuilt);
         self.report.recovered_from = scan.next_offset;
-        if let Some(bad) = &scan.bad {
-            return Err(damaged(self.dir, &name, bad.position, &bad.detail));
-        }
-        if let Some(point) = self.mode.recovery_point.filter(|p| *p > scan.next_offset) {
-            let detail = format!(
+        let newest = self.files.snapshots.last();
+        let proven = match newest.is_some_and(|offset| *offset > scan.next_offset) {
+            true => self.files.newest_proof(self.dir).await?,
+            false => None,
+        };
+        let flushed = self.mode.recovery_point.max(proven);
+        if let Some(point) = flushed.filter(|point| *point > scan.next_offset) {
+            let mut detail = format!(
                 "it ends at offset {}, but {point} was flushed",
                 scan.next_offset
             );
+            if let Some(bad) = &scan.bad {
+                detail = format!("{detail}: {}", bad.detail);
+            }
             return Err(damaged(self.dir, &name, scan.len, &detail));
+        }
+        if let Some(bad) = &scan.bad {
+            // Without either nobody knows how much there was.
+            if self.mode.recovery_point.is_none() && newest.is_none() {
+                return Err(damaged(self.dir, &name, bad.position, &bad.detail));
+            }
+            tracing::warn!(
+                "{} was changed since the clean stop: {}",
+                self.dir.path().join(&name).display(),
+                bad.detail
+            );
+            return Ok(None);
         }
         for (epoch, offset) in &scan.epochs {
             if self
@@ -264,13 +319,14 @@ impl Load<'_> {
         }
         let end = scan.next_offset;
         let producers = producers_at(rt, self.dir, &self.files, end).await?;
-        self.report.scanned_bytes += producers.scanned_bytes;
-        Ok(ScannedSegment {
+        self.report.rebuilt_bytes += producers.scanned_bytes;
+        self.report.segments_opened += producers.segments_opened;
+        Ok(Some(ScannedSegment {
             base_offset: base,
             file,
             scan,
             producers: producers.states,
-        })
+        }))
     }
 
     /// The log ends below its start (everything was expired or deleted, and the end
@@ -416,11 +472,9 @@ async fn remove_expired_head(
 /// Reads the leader-epoch checkpoint. `None` if there is none that can be used: the
 /// epochs are then read from the batches.
 async fn read_epochs(dir: &Dir) -> Result<Option<LeaderEpochs>, LoadError> {
-    match dir
-        .read_small(LEADER_EPOCH_FILE, EPOCH_FILE_BYTES_MAX)
-        .await
-    {
-        Ok(bytes) => match LeaderEpochs::parse(&bytes) {
+    match read_usable(dir, LEADER_EPOCH_FILE, EPOCH_FILE_BYTES_MAX).await {
+        Ok(Err(_)) => Ok(None),
+        Ok(Ok(bytes)) => match LeaderEpochs::parse(&bytes) {
             Ok(epochs) => Ok(Some(epochs)),
             Err(error) => {
                 let path = dir.path().join(LEADER_EPOCH_FILE);

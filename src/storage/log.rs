@@ -16,12 +16,14 @@
 //! What it is not: it does not decide when to flush, checkpoint, or delete.
 
 use super::cache::Cache;
+use super::checkpoint::SideFilesWritten;
 use super::flusher::{FlushFence, FlushTurn, Flusher};
 use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
 use super::producer_state::{BatchProducer, ProducerStates};
 use super::read::ReadAhead;
 use super::recycle::{RecyclePool, Recycler};
+use super::room::Room;
 use super::segment::{file_name, OpenSegments, Segment};
 use super::{LoadError, Throttle};
 use crate::observe::Counters;
@@ -34,7 +36,7 @@ use std::rc::Rc;
 /// What the logs of one shard share: buffer cache, cold-read budget, flusher, open
 /// files. Cheap to clone, `!Send`.
 #[derive(Clone)]
-pub struct Storage(pub(super) Rc<StorageShared>);
+pub struct Storage(pub(super) Rc<StorageShared>, Room);
 
 pub(super) struct StorageShared {
     pub(super) rt: Rt,
@@ -156,6 +158,7 @@ pub(super) struct LogShared {
     pub(super) gate: IoGate,
     /// Held by whoever writes the files beside a segment: one at a time.
     pub(super) side_files: Budget,
+    pub(super) side_files_written: RefCell<SideFilesWritten>,
     pub(super) seal_task: Cell<SealTask>,
     /// Told when a flush of this log ended, or the log closed.
     pub(super) flush_ended: Event,
@@ -245,7 +248,7 @@ pub(super) struct LoadedSegment {
 impl Storage {
     /// Makes the shared part of one shard.
     pub fn new(rt: Rt, limits: StorageLimits) -> Storage {
-        Storage(Rc::new(StorageShared {
+        let shared = Rc::new(StorageShared {
             cache: Cache::new(limits.cache_bytes),
             cold_reads: Budget::new(limits.cold_read_bytes),
             grown: Budget::new(limits.write_bytes),
@@ -257,7 +260,18 @@ impl Storage {
             next_log: Cell::new(0),
             rt,
             limits,
-        }))
+        });
+        Storage(shared, Room::default())
+    }
+
+    /// The same for the logs of one data directory, whose writers take their room there.
+    pub fn in_room(&self, room: Room) -> Storage {
+        Storage(self.0.clone(), room)
+    }
+
+    /// The room that writers take; without a limit unless [`Storage::in_room`] gave one.
+    pub fn room(&self) -> &Room {
+        &self.1
     }
 
     /// What the shard counts; reads count themselves here.
@@ -401,6 +415,7 @@ impl Log {
             name_unsynced: Cell::new(false),
             gate: IoGate::new(),
             side_files: Budget::new(1),
+            side_files_written: RefCell::default(),
             seal_task: Cell::new(SealTask::Idle),
             flush_ended: Event::new(),
             read_ahead: ReadAhead::new(),

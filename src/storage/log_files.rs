@@ -4,10 +4,12 @@
 //! Everything here may be repeated after a crash at any point: files are removed or
 //! renamed only when what replaces them is durable.
 
+use super::leader_epochs::LEADER_EPOCH_FILE;
 use super::producer_snapshot::{self, ProducerEntry};
 use super::scan::{BatchScanner, ScanStep};
+use super::unusable::{read_usable, set_aside_no_files};
 use super::LoadError;
-use crate::runtime::{Dir, IoError, IoErrorKind, OpenMode, Rt, SyncSite};
+use crate::runtime::{Dir, DirEntry, IoError, IoErrorKind, OpenMode, Rt, SyncSite};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a partition's directory holds, as far as a log is concerned.
@@ -73,17 +75,21 @@ impl SegmentFiles {
 impl LogFiles {
     /// Lists a directory. Changes nothing.
     pub(super) async fn list(dir: &Dir) -> Result<LogFiles, LoadError> {
-        let entries = dir.list().await?;
+        Ok(LogFiles::of(&dir.list().await?))
+    }
+
+    /// Sorts a listing.
+    fn of(entries: &[DirEntry]) -> LogFiles {
         let mut files = LogFiles::default();
-        for entry in entries.iter().filter(|e| !e.is_dir) {
+        for entry in entries.iter().filter(|e| e.is_file) {
             if let Some((base, LOG)) = parse_name(&entry.name) {
                 files.segments.entry(base).or_default().log_bytes = entry.len;
             }
         }
-        for entry in entries.iter().filter(|e| !e.is_dir) {
+        for entry in entries.iter().filter(|e| e.is_file) {
             files.sort_in(&entry.name, entry.len);
         }
-        Ok(files)
+        files
     }
 
     fn sort_in(&mut self, name: &str, len: u64) {
@@ -124,7 +130,16 @@ impl LogFiles {
     /// Removes what interrupted operations left, completes interrupted replacements
     /// of segments, and lists what remains.
     pub(super) async fn clean_up(rt: &Rt, dir: &Dir) -> Result<LogFiles, LoadError> {
-        let files = LogFiles::list(dir).await?;
+        let entries = dir.list().await?;
+        let segment = |entry: &&DirEntry| matches!(parse_name(&entry.name), Some((_, LOG)));
+        if let Some(entry) = entries.iter().filter(segment).find(|e| !e.is_file) {
+            let detail = "it is no regular file; restore the segment, or move it away and lose it";
+            return Err(damaged(dir, &entry.name, 0, detail));
+        }
+        if set_aside_no_files(dir, &entries, is_beside_a_log).await? {
+            dir.sync(SyncSite::PartitionDir).await?;
+        }
+        let files = LogFiles::of(&entries);
         if files.strays.is_empty() {
             return Ok(files);
         }
@@ -202,13 +217,24 @@ impl LogFiles {
 /// Reads the snapshot at `offset`; `None` if it does not decode.
 async fn read_snapshot(dir: &Dir, offset: i64) -> Result<Option<Vec<ProducerEntry>>, LoadError> {
     let name = producer_snapshot::file_name(offset);
-    let bytes = dir.read_small(&name, SNAPSHOT_BYTES_MAX).await?;
+    let Ok(bytes) = read_usable(dir, &name, SNAPSHOT_BYTES_MAX).await? else {
+        return Ok(None);
+    };
     match producer_snapshot::decode(&bytes) {
         Ok(entries) => Ok(Some(entries)),
         Err(error) => {
             tracing::warn!("{}/{name} is not used: {error}", dir.path().display());
             Ok(None)
         }
+    }
+}
+
+/// Whether a name is of a file that a log can find again, or do without.
+fn is_beside_a_log(name: &str) -> bool {
+    let suffixes = [".tmp", ".deleted", ".cleaned", ".swap"];
+    match parse_name(name) {
+        Some((_, extension)) => [INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT].contains(&extension),
+        None => name == LEADER_EPOCH_FILE || suffixes.iter().any(|s| name.ends_with(s)),
     }
 }
 

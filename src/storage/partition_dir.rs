@@ -4,6 +4,7 @@
 //! A removal first renames the directory to `…-delete`, durably: from then on the
 //! partition does not exist, and a start finishes what a crash left.
 
+use super::unusable::read_usable;
 use super::uuid_text;
 use crate::runtime::{Dir, IoError, IoErrorKind, Rt, SyncSite};
 use std::fmt;
@@ -25,14 +26,6 @@ pub enum PartitionDirError {
     /// The file system refused.
     #[error("the partition's directory cannot be used: {0}")]
     Io(#[from] IoError),
-    /// `partition.metadata` cannot be understood.
-    #[error("{file} is malformed: {detail}; restore it, or move the partition's directory away")]
-    Metadata {
-        /// The file.
-        file: String,
-        /// What is wrong.
-        detail: String,
-    },
 }
 
 impl PartitionName {
@@ -73,19 +66,36 @@ pub async fn create(
     Ok(dir)
 }
 
-/// Reads the topic's id from `partition.metadata`; `None` if there is no such file.
-pub async fn read_topic_id(dir: &Dir) -> Result<Option<Uuid>, PartitionDirError> {
-    let bytes = match dir.read_small(METADATA_FILE, METADATA_BYTES_MAX).await {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind == IoErrorKind::NotFound => return Ok(None),
+/// What `partition.metadata` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TopicIdFile {
+    /// The topic's id.
+    Read(Uuid),
+    /// Nothing; why, the end of a sentence that begins with the file's name.
+    Lost(String),
+}
+
+/// Reads the topic's id from `partition.metadata`.
+pub async fn read_topic_id(dir: &Dir) -> Result<TopicIdFile, PartitionDirError> {
+    let bytes = match read_usable(dir, METADATA_FILE, METADATA_BYTES_MAX).await {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(why)) => return Ok(TopicIdFile::Lost(format!("cannot be used ({why})"))),
+        Err(e) if e.kind == IoErrorKind::NotFound => {
+            return Ok(TopicIdFile::Lost("is missing".to_owned()))
+        }
         Err(e) => return Err(e.into()),
     };
-    parse_metadata(&bytes)
-        .map(Some)
-        .map_err(|detail| PartitionDirError::Metadata {
-            file: dir.path().join(METADATA_FILE).display().to_string(),
-            detail,
-        })
+    Ok(match parse_metadata(&bytes) {
+        Ok(id) => TopicIdFile::Read(id),
+        Err(detail) => TopicIdFile::Lost(format!("is malformed ({detail})")),
+    })
+}
+
+/// The bytes of all segments in a partition's directory; `None` if there is no segment.
+pub async fn log_bytes(dir: &Dir) -> Result<Option<u64>, PartitionDirError> {
+    let entries = dir.list().await?;
+    let logs = entries.iter().filter(|e| e.name.ends_with(".log"));
+    Ok(logs.map(|e| e.len).reduce(|all, one| all + one))
 }
 
 /// Makes a partition cease to exist, durably, by renaming its directory. Its log was

@@ -35,6 +35,8 @@ pub(super) struct FoundProducers {
     pub(super) states: ProducerStates,
     /// Bytes that were read for it.
     pub(super) scanned_bytes: u64,
+    /// Segment files that were opened for it.
+    pub(super) segments_opened: usize,
 }
 
 impl ProducerReplay {
@@ -86,12 +88,13 @@ pub(super) async fn producers_at(
         None => (fallback_start(files, end), ProducerStates::default()),
     };
     let mut replay = ProducerReplay::new(states, from, now_ms);
-    let mut scanned_bytes = 0;
+    let (mut scanned_bytes, mut segments_opened) = (0, 0);
     if from < end {
         let first = files.segments.range(..=from).next_back();
         let first = first.map_or(i64::MIN, |(base, _)| *base);
         for (base, _) in files.segments.range(first..end) {
             scanned_bytes += replay_segment(rt, dir, *base, end, &mut replay).await?;
+            segments_opened += 1;
         }
         tracing::info!(
             "{}: the producers at offset {end} were read from the batches behind offset {from} ({scanned_bytes} bytes)",
@@ -101,6 +104,7 @@ pub(super) async fn producers_at(
     Ok(FoundProducers {
         states: replay.states,
         scanned_bytes,
+        segments_opened,
     })
 }
 

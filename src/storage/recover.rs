@@ -28,6 +28,7 @@ use super::producer_replay::ProducerReplay;
 use super::producer_state::ProducerStates;
 use super::scan::{scan_segment, ScanStart, SegmentScan};
 use super::{producer_snapshot, LoadError, LoadReport};
+use crate::observe::Counters;
 use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite};
 
 /// Where recovery begins.
@@ -71,7 +72,11 @@ impl ScannedSegment {
 pub(super) struct Recovery<'a> {
     pub(super) rt: &'a Rt,
     pub(super) dir: &'a Dir,
+    pub(super) counters: &'a Counters,
     pub(super) index_interval_bytes: u32,
+    /// What the checkpoint says was flushed. Where nothing proves it any more, what lies
+    /// below is read again, and counted apart.
+    pub(super) recovery_point: i64,
     pub(super) files: LogFiles,
     pub(super) report: LoadReport,
     /// The producers, as far as the log was scanned.
@@ -176,17 +181,21 @@ impl Recovery<'_> {
             .open(&file_name(base, LOG), OpenMode::ReadWrite)
             .await?;
         let size = file.size().await?;
+        let mut known = self.recovery_point > start.proven.max(base);
         let from = if start.proven > base {
             match read_indexes(self.dir, base, size).await? {
                 Ok((index, time_index)) => ScanStart::below(index, time_index, start.proven),
                 Err(reason) => {
                     self.rebuilding(base, &reason);
+                    known = true;
                     ScanStart::segment_start(base)
                 }
             }
         } else {
             ScanStart::segment_start(base)
         };
+        let due_bytes = size - from.position().min(size);
+        self.counters.recovery_due_bytes.add(due_bytes);
         let interval = self.index_interval_bytes;
         let from = from
             .with_gaps(self.gaps)
@@ -196,7 +205,12 @@ impl Recovery<'_> {
         if scan.prefix_refused {
             self.rebuilding(base, "an entry points at no such batch");
         }
-        self.report.scanned_bytes += scan.scanned_bytes;
+        self.counters.recovery_done_bytes.add(due_bytes);
+        self.report.segments_opened += 1;
+        match known || scan.prefix_refused {
+            true => self.report.rebuilt_bytes += scan.scanned_bytes,
+            false => self.report.scanned_bytes += scan.scanned_bytes,
+        }
         Ok(ScannedSegment {
             base_offset: base,
             file,

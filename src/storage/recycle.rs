@@ -109,10 +109,6 @@ impl Recycler {
         self.spares.borrow_mut().clear();
     }
 
-    /// Whether nothing is recycled any more.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.get()
-    }
 
     /// How many files are kept.
     #[cfg(test)]

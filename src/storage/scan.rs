@@ -234,6 +234,12 @@ impl ScanStart {
         }
     }
 
+    /// Where in the segment the scan begins, if the index holds what it says.
+    pub(super) fn position(&self) -> u64 {
+        let last = self.index.last();
+        last.map_or(0, |(_, position)| u64::from(position))
+    }
+
     /// From the last batch below `offset` that the index knows. What the indexes hold
     /// from there on is dropped, to be found again.
     pub(super) fn below(

@@ -2,14 +2,17 @@
 //!
 //! A complete segment ends where the next one begins (at or below it, where the log may have
 //! been compacted). For segments that a load scans,
-//! the scan says so; for the others (sealed long ago) only their end is read: the last
-//! entry of the index, and the batches from there on. That is two small files and a few
-//! KiB for each segment, some thousandths of what the segment holds, so every load can
-//! afford it, after a clean stop too.
+//! the scan says so. The others (sealed long ago) are not opened: a load costs the same
+//! whatever the log holds. The names of files tell instead: a segment is sealed with a
+//! producer snapshot at its end, which stays as long as a segment begins there. So where a
+//! snapshot stands *inside* a segment, either it is one of the few that checkpoints keep,
+//! or the segment that began there is gone; only then the end of the segment before is
+//! read: the last entry of the index, and the batches from there on.
 //!
-//! What it is not: a check of the segment or its index. Where the index is absent or
-//! does not lead to the end, nothing is concluded here; the segment is read when it is
-//! opened for the first time, and held against the next one then (`walk.rs`).
+//! What it is not: a check of the segment or its index. Where the snapshot is gone too, or
+//! the index is absent or does not lead to the end, nothing is concluded here; the segment
+//! is read when it is opened for the first time, and held against the next one then
+//! (`walk.rs`), so a reader never passes over the hole.
 
 use super::index::OffsetIndex;
 use super::log_files::{damaged, file_name, LogFiles, INDEX, LOG};
@@ -17,23 +20,38 @@ use super::scan::{BatchScanner, ScanStep};
 use super::LoadError;
 use crate::runtime::{Dir, IoError, IoErrorKind, OpenMode, Rt};
 
-/// Checks that each segment before the one at `below` ends where the next one begins.
+/// What a check of ends read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct EndsChecked {
+    /// Segment files opened.
+    pub(super) opened: usize,
+    /// Bytes of their ends.
+    pub(super) bytes: u64,
+}
+
+/// Checks, for each segment before the one at `below` in which a snapshot stands, that it
+/// ends where the next one begins.
 pub(super) async fn check_ends(
     rt: &Rt,
     dir: &Dir,
     files: &LogFiles,
     gaps: bool,
     below: i64,
-) -> Result<(), LoadError> {
+) -> Result<EndsChecked, LoadError> {
+    let mut checked = EndsChecked::default();
     let bases = files.segments.keys().skip(1);
     for ((base, segment), next) in files.segments.range(..below).zip(bases) {
+        let mut inside = files.snapshots.range(base + 1..*next);
+        if inside.next().is_none() {
+            continue;
+        }
         let len = segment.log_bytes;
-        let end = quick_end(rt, dir, *base, len, gaps).await?;
+        let end = quick_end(rt, dir, *base, len, gaps, &mut checked).await?;
         if let Some(detail) = end.and_then(|end| misfit(end, *next, gaps)) {
             return Err(damaged(dir, &file_name(*base, LOG), len, &detail));
         }
     }
-    Ok(())
+    Ok(checked)
 }
 
 /// What is wrong with a segment that ends at `end` before one that begins at `next`, of a log
@@ -59,6 +77,7 @@ async fn quick_end(
     base: i64,
     len: u64,
     gaps: bool,
+    checked: &mut EndsChecked,
 ) -> Result<Option<i64>, IoError> {
     let entry = match last_entry(dir, base).await? {
         Some(entry) => entry,
@@ -72,6 +91,8 @@ async fn quick_end(
         return Ok(None);
     }
     let file = dir.open(&file_name(base, LOG), OpenMode::Read).await?;
+    checked.opened += 1;
+    checked.bytes += len - position;
     let mut scanner = BatchScanner::new(rt, &file, position, len);
     let mut end = None;
     loop {

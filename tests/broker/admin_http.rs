@@ -63,6 +63,8 @@ fn given_many_partitions_that_load_then_it_is_alive_and_not_ready_and_says_how_f
                 .strip_prefix("loading partitions: ")
                 .and_then(|progress| progress.split_once(" of "))
                 .unwrap_or_else(|| panic!("{}", answer.body));
+            let (of, figures) = of.split_once(" partitions, ").expect("how many there are");
+            assert!(figures.contains(" MiB scanned, "), "{figures}");
             let (loaded, of): (u32, u32) = (loaded.parse().unwrap(), of.parse().unwrap());
             assert!(loaded <= of && of <= 400);
             if loaded > 0 && loaded < 400 {

@@ -4,9 +4,12 @@
 mod broker;
 #[path = "../harness/files.rs"]
 mod files;
+#[path = "../harness/loop_disk.rs"]
+mod loop_disk;
 
 mod admin;
 mod admin_http;
+mod bad_files;
 mod bad_input;
 mod broker_settings;
 mod client;
@@ -16,6 +19,7 @@ mod connections;
 mod corruption;
 mod describe;
 mod exhaustion;
+mod faulty_disk;
 mod fetch_sessions;
 mod group_client;
 mod groups;
@@ -30,6 +34,7 @@ mod offsets;
 mod open_metrics;
 mod raw;
 mod recovery;
+mod recovery_bounds;
 mod retention;
 mod semantics;
 mod service;

@@ -6,6 +6,7 @@ use super::client::{
 };
 use super::files::{active_log, end_of_batches, files_of, len_of, scribble, set_len};
 use super::{data_dir, launch};
+use highwater::protocol::batch::BatchBuilder;
 use std::path::Path;
 
 const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
@@ -223,39 +224,130 @@ fn given_corrupt_indexes_after_any_stop_then_every_offset_and_time_is_found() {
     }
 }
 
+/// C5 (KAFKA-12520): a compaction that was cut short between its renames.
 #[test]
-fn given_a_lost_or_another_topic_id_then_the_partition_is_offline_and_its_records_stay() {
-    let others = [None, Some("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")];
-    for other in others {
+fn given_an_interrupted_swap_then_it_wins_once_unless_a_cleaned_file_says_otherwise() {
+    const RECORDS: i32 = 40;
+    for with_cleaned in [false, true] {
         let dir = data_dir();
-        let broker = launch(dir.path()).start();
+        let launch = launch(dir.path()).set("log.segment.bytes=20000");
+        let broker = launch.start();
         with(broker.addr(), move |c| async move {
-            create_topic(&c, "kept", 1, &[]).await;
-            produce_ok(&c, "kept", 0, batch_of("x")).await;
+            create_topic(&c, "swap", 1, &[]).await;
+            for n in 0..RECORDS {
+                produce_ok(&c, "swap", 0, numbered(n)).await;
+            }
         });
-        broker.stop();
-        let id = dir.path().join("kept-0/partition.metadata");
-        let saved = std::fs::read(&id).expect("the file is there");
-        match other {
-            None => std::fs::remove_file(&id).expect("the file can be removed"),
-            Some(other) => std::fs::write(&id, other).expect("the file can be written"),
+        broker.kill();
+        let logs = files_of(dir.path(), "swap-0", "log");
+        assert!(logs.len() > 3, "the first two are sealed");
+        let mut merged = Vec::new();
+        for log in &logs[..2] {
+            merged.extend(std::fs::read(log).expect("the segment can be read"));
         }
-        let broker = launch(dir.path()).start();
-        let code = with(broker.addr(), move |c| async move {
-            produce(&c, "kept", 0, -1, batch_of("y")).await.error_code
+        let beside = |name: &str| dir.path().join("swap-0").join(name);
+        let base = "00000000000000000000";
+        std::fs::write(beside(&format!("{base}.log.swap")), &merged).expect("a swap");
+        let deleted = format!("{base}.timeindex.deleted");
+        std::fs::write(beside(&deleted), b"stray").expect("a stray");
+        if with_cleaned {
+            std::fs::write(beside(&format!("{base}.log.cleaned")), b"half").expect("a cleaned");
+        }
+        let broker = launch.start();
+        let left = files_of(dir.path(), "swap-0", "log");
+        assert_eq!(left.len(), logs.len() - usize::from(!with_cleaned));
+        for end in ["swap", "cleaned", "deleted"] {
+            assert!(files_of(dir.path(), "swap-0", end).is_empty(), "{end}");
+        }
+        with(broker.addr(), move |c| async move {
+            let records = fetch_all(&c, "swap", 0, 0).await;
+            let offsets: Vec<i64> = records.iter().map(|(offset, _)| *offset).collect();
+            assert_eq!(offsets, (0..i64::from(RECORDS)).collect::<Vec<_>>());
+            for n in RECORDS - 5..RECORDS {
+                let again = produce_ok(&c, "swap", 0, numbered(n)).await;
+                assert_eq!(again, i64::from(n), "a retry gets its original offset");
+            }
+            let next = produce_ok(&c, "swap", 0, numbered(RECORDS)).await;
+            assert_eq!(next, i64::from(RECORDS));
         });
-        assert_eq!(code, 56);
-        let (status, stderr) = broker.end_by("TERM");
-        assert!(!status.success(), "no clean stop of an offline partition");
-        assert!(stderr.contains("partition.metadata"), "{stderr}");
-        std::fs::write(&id, saved).expect("the file can be restored");
-        let broker = launch(dir.path()).start();
-        let records = with(broker.addr(), move |c| async move {
-            fetch_all(&c, "kept", 0, 0).await
-        });
-        assert_eq!(records, [(0, "x".to_string())]);
         broker.stop();
     }
+}
+
+/// A batch of an idempotent producer.
+fn numbered(sequence: i32) -> bytes::Bytes {
+    let mut batch = BatchBuilder::new().producer(7, 0, sequence);
+    let value = "x".repeat(1_500);
+    batch.push(1_700_000_000_000, None, Some(value.as_bytes()));
+    batch.build()
+}
+
+#[test]
+fn given_another_topics_id_then_the_partition_is_offline_and_its_records_stay() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "kept", 1, &[]).await;
+        produce_ok(&c, "kept", 0, batch_of("x")).await;
+    });
+    broker.stop();
+    let id = dir.path().join("kept-0/partition.metadata");
+    let saved = std::fs::read(&id).expect("the file is there");
+    let other = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ";
+    std::fs::write(&id, other).expect("the file can be written");
+    let broker = launch(dir.path()).start();
+    let code = with(broker.addr(), move |c| async move {
+        produce(&c, "kept", 0, -1, batch_of("y")).await.error_code
+    });
+    assert_eq!(code, 56);
+    let (status, stderr) = broker.end_by("TERM");
+    assert!(!status.success(), "no clean stop of an offline partition");
+    assert!(stderr.contains("partition.metadata"), "{stderr}");
+    std::fs::write(&id, saved).expect("the file can be restored");
+    let broker = launch(dir.path()).start();
+    let records = with(broker.addr(), move |c| async move {
+        fetch_all(&c, "kept", 0, 0).await
+    });
+    assert_eq!(records, [(0, "x".to_string())]);
+    broker.stop();
+}
+
+/// Whose records they are nobody knows then: perhaps those of a deleted topic.
+#[test]
+fn given_a_lost_topic_id_and_no_checkpoint_then_the_partition_is_offline_and_its_records_stay() {
+    let dir = data_dir();
+    let broker = launch(dir.path()).start();
+    with(broker.addr(), move |c| async move {
+        create_topic(&c, "kept", 1, &[]).await;
+        produce_ok(&c, "kept", 0, batch_of("x")).await;
+    });
+    broker.stop();
+    let id = dir.path().join("kept-0/partition.metadata");
+    let saved = std::fs::read(&id).expect("the file is there");
+    std::fs::remove_file(&id).expect("the file can be removed");
+    let checkpoints = [
+        RECOVERY_POINTS,
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+    ];
+    for name in checkpoints {
+        std::fs::write(dir.path().join(name), "0\n0\n").expect("it can be written");
+    }
+    let broker = launch(dir.path()).start();
+    let code = with(broker.addr(), move |c| async move {
+        produce(&c, "kept", 0, -1, batch_of("y")).await.error_code
+    });
+    assert_eq!(code, 56);
+    let (status, stderr) = broker.end_by("TERM");
+    assert!(!status.success(), "no clean stop of an offline partition");
+    assert!(stderr.contains("may be of an older topic"), "{stderr}");
+    std::fs::write(&id, saved).expect("the file can be restored");
+    let broker = launch(dir.path()).start();
+    let records = with(broker.addr(), move |c| async move {
+        fetch_all(&c, "kept", 0, 0).await
+    });
+    assert_eq!(records, [(0, "x".to_string())]);
+    broker.stop();
 }
 
 #[test]

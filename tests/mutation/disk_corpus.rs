@@ -78,6 +78,7 @@ fn metadata_records() -> Bytes {
         leader: 1,
         leader_epoch: 4,
         partition_epoch: 5,
+        directories: Default::default(),
     };
     let topic = TopicImage {
         id,

@@ -5,7 +5,7 @@
 //! for both, and the one place with unsafe code.
 
 pub mod raw;
-mod ring;
+pub mod ring;
 pub mod server;
 
 use anyhow::{Context, Result};

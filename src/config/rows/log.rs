@@ -45,6 +45,15 @@ pub(super) const ROWS: &[Setting] = &[
         "5000",
         "Time between two saves of the high watermarks.",
     ),
+    broker(
+        "log.dir.min.free.bytes",
+        int(-1, i64::MAX),
+        "-1",
+        "Free bytes of a data directory's file system below which its partitions take no \
+         records, until a quarter more is free; -1: the smaller of 1 GiB and 5 % of the file \
+         system; 0: no limit.",
+    )
+    .dynamic(),
     // The log.
     broker(
         "message.max.bytes",

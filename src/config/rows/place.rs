@@ -28,9 +28,12 @@ pub(super) const ROWS: &[Setting] = &[
     ),
     broker(
         "log.dirs",
-        Kind::Directory,
+        Kind::Directories,
         "",
-        "The data directory; empty: `log.dir`. One directory for now.",
+        "The data directories, one for each disk: a new partition goes to the one that has the \
+         fewest. A directory that fails takes its partitions offline, and the others serve on, \
+         unless it is the one with the metadata log (the first, at the first start). Empty: \
+         `log.dir`.",
     ),
     broker(
         "log.dir",

@@ -1,6 +1,6 @@
 //! CreatePartitions, by the rules of Kafka's ReplicationControlManager.
 
-use super::{new_partition, Placement, Plan};
+use super::{Placement, Plan};
 use crate::controller::request::{ControllerFault, MorePartitions};
 use crate::metadata::{Change, TopicImage, OFFSETS_TOPIC_NAME};
 use crate::protocol::ErrorCode;
@@ -49,7 +49,7 @@ impl Plan<'_> {
         let partitions = placement
             .into_iter()
             .enumerate()
-            .map(|(i, replicas)| new_partition((there + i, replicas)))
+            .map(|(i, replicas)| self.new_partition(there + i, replicas))
             .collect();
         let id = topic.id;
         self.make(Change::PartitionsAdded { id, partitions });

@@ -548,11 +548,13 @@ fn given_another_clusters_snapshot_when_opened_then_refused() {
 }
 
 /// Creates topics until the disk refuses, and holds all answers against each other.
-fn disk_fault(seed: u64, strike: impl Fn(&SimNode), heal: impl Fn(&SimNode)) {
+///
+/// `mends`: it takes changes again once the disk is well, without another start.
+fn disk_fault(seed: u64, mends: bool, strike: impl Fn(&SimNode), heal: impl Fn(&SimNode)) {
     let world = World::new(seed);
     let node = world.node("broker");
     let rt = node.rt();
-    let answered = world.block_on(&rt, async {
+    let (answered, refused) = world.block_on(&rt, async {
         let (controller, _) = open(&rt, None).await.unwrap();
         let mut answered = vec![];
         answered.push((
@@ -579,7 +581,7 @@ fn disk_fault(seed: u64, strike: impl Fn(&SimNode), heal: impl Fn(&SimNode)) {
             let selectors: Vec<_> = names.map(TopicSelector::Name).collect();
             let (results, _) = controller.delete_topics(selectors).await;
             if let Err(fault) = &results[0] {
-                // Nobody knows now whether the topics are there: nothing to hold it to.
+                // Unless it mends, nobody knows now whether the topics are there.
                 assert_eq!(fault.code, ErrorCode::KafkaStorageError);
                 assert!(results.iter().all(Result::is_err));
                 break;
@@ -589,10 +591,30 @@ fn disk_fault(seed: u64, strike: impl Fn(&SimNode), heal: impl Fn(&SimNode)) {
             node.disk().faults_fired() > fired,
             "the disk never failed, seed {seed}"
         );
-        // What was refused is not shown, and nothing is taken from now on.
+        // What was refused is not shown.
         let image = controller.image();
         assert!(refused.iter().all(|name| image.topic(name).is_none()));
+        if mends {
+            // It stays usable, however often it fails; what it had reserved may do for one.
+            match create(&controller, "too-early").await {
+                Ok(id) => answered.push(("too-early".to_owned(), id)),
+                Err(code) => {
+                    assert_eq!(code, ErrorCode::KafkaStorageError);
+                    refused.push("too-early".to_owned());
+                }
+            }
+            heal(&node);
+            let id = create(&controller, "again").await.unwrap();
+            answered.push(("again".to_owned(), id));
+            if let Some(name) = refused.pop() {
+                let id = create(&controller, &name).await.unwrap();
+                answered.push((name, id));
+            }
+            assert_eq!(controller.failure(), None);
+            return (answered, refused);
+        }
         heal(&node);
+        // Nothing is taken from now on.
         assert_eq!(
             create(&controller, "later").await,
             Err(ErrorCode::KafkaStorageError)
@@ -601,7 +623,7 @@ fn disk_fault(seed: u64, strike: impl Fn(&SimNode), heal: impl Fn(&SimNode)) {
         assert_eq!(fault.code, ErrorCode::KafkaStorageError);
         assert_eq!(controller.image(), image);
         assert!(controller.close().await.is_err());
-        answered
+        (answered, Vec::new())
     });
     node.kill();
     let rt = node.restart();
@@ -610,6 +632,7 @@ fn disk_fault(seed: u64, strike: impl Fn(&SimNode), heal: impl Fn(&SimNode)) {
         for (name, id) in &answered {
             assert_eq!(image.topic(name).map(|t| t.id), Some(*id), "{name}");
         }
+        assert!(refused.iter().all(|name| image.topic(name).is_none()));
         assert!(image.topic("later").is_none());
         create(&controller, "later").await.unwrap();
         assert_eq!(controller.allocate_producer_ids(5).await.unwrap(), 0..5);
@@ -621,6 +644,7 @@ fn given_a_full_disk_then_56_and_no_wrong_answer_and_all_is_well_once_space_retu
     for seed in 0..10 {
         disk_fault(
             seed,
+            true,
             |node| {
                 node.disk()
                     .set_capacity(node.disk().used_bytes() + (96 << 10))
@@ -635,6 +659,7 @@ fn given_a_flush_that_fails_then_56_and_no_wrong_answer() {
     for seed in 0..10 {
         disk_fault(
             seed,
+            false,
             |node| {
                 node.disk()
                     .fail_nth_sync(Some(SyncSite::SegmentFlush), 1 + seed, 5)

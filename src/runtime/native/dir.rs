@@ -212,6 +212,8 @@ fn list(dir: &Path) -> Result<Vec<DirEntry>, IoError> {
             continue;
         };
         let found = match entry.metadata() {
+            // A link is what it leads to; one that leads nowhere is itself.
+            Ok(found) if found.is_symlink() => fs::metadata(entry.path()).unwrap_or(found),
             Ok(found) => found,
             // Removed while we were listing.
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -220,6 +222,7 @@ fn list(dir: &Path) -> Result<Vec<DirEntry>, IoError> {
         entries.push(DirEntry {
             name,
             is_dir: found.is_dir(),
+            is_file: found.is_file(),
             len: if found.is_dir() { 0 } else { found.len() },
             modified_ms: found.mtime() * 1000 + found.mtime_nsec() / 1_000_000,
         });
@@ -236,7 +239,10 @@ fn sync_dir(dir: &Path) -> Result<(), IoError> {
 
 fn open_direct(path: &Path, mode: OpenMode) -> Result<fs::File, IoError> {
     let mut options = fs::OpenOptions::new();
-    options.read(true).custom_flags(libc::O_DIRECT);
+    // Without O_NONBLOCK a FIFO would hold up whoever opens it.
+    options
+        .read(true)
+        .custom_flags(libc::O_DIRECT | libc::O_NONBLOCK);
     match mode {
         OpenMode::Read => {}
         OpenMode::ReadWrite => {
@@ -249,6 +255,9 @@ fn open_direct(path: &Path, mode: OpenMode) -> Result<fs::File, IoError> {
     let opened = match options.open(path) {
         Ok(opened) => opened,
         Err(e) => {
+            if mode != OpenMode::CreateNew && fs::metadata(path).is_ok_and(|f| !f.is_file()) {
+                return Err(no_regular_file(path));
+            }
             if e.raw_os_error() != Some(libc::EINVAL) {
                 return Err(IoError::from_std("open", path, &e));
             }
@@ -259,6 +268,13 @@ fn open_direct(path: &Path, mode: OpenMode) -> Result<fs::File, IoError> {
             return Err(direct_io_refused(path, "open says so (EINVAL)"));
         }
     };
+    let found = opened.metadata();
+    if !found
+        .map_err(|e| IoError::from_std("stat", path, &e))?
+        .is_file()
+    {
+        return Err(no_regular_file(path));
+    }
     if is_tmpfs(&opened).map_err(|e| IoError::from_std("statfs", path, &e))? {
         if mode == OpenMode::CreateNew {
             remove_refused(path);
@@ -266,6 +282,11 @@ fn open_direct(path: &Path, mode: OpenMode) -> Result<fs::File, IoError> {
         return Err(direct_io_refused(path, "it is a tmpfs, which is memory"));
     }
     Ok(opened)
+}
+
+fn no_regular_file(path: &Path) -> IoError {
+    let detail = "it is no regular file";
+    IoError::new("open", path, IoErrorKind::Unusable, detail)
 }
 
 fn remove_refused(path: &Path) {
@@ -301,7 +322,18 @@ fn is_tmpfs(file: &fs::File) -> io::Result<bool> {
 }
 
 fn read_small(path: &Path, len_max: u64) -> Result<Vec<u8>, IoError> {
-    let file = fs::File::open(path).map_err(|e| IoError::from_std("open", path, &e))?;
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|e| IoError::from_std("open", path, &e))?;
+    let found = file.metadata();
+    if !found
+        .map_err(|e| IoError::from_std("stat", path, &e))?
+        .is_file()
+    {
+        return Err(no_regular_file(path));
+    }
     let mut content = Vec::new();
     file.take(len_max.saturating_add(1))
         .read_to_end(&mut content)
@@ -310,7 +342,7 @@ fn read_small(path: &Path, len_max: u64) -> Result<Vec<u8>, IoError> {
         return Err(IoError::new(
             "read",
             path,
-            IoErrorKind::Other,
+            IoErrorKind::Unusable,
             format!("larger than the {len_max} bytes that such a file may have"),
         ));
     }

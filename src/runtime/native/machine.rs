@@ -22,6 +22,11 @@ pub fn resolve(host: &str, port: u16) -> std::io::Result<SocketAddr> {
         .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, "no address"))
 }
 
+/// Blocks the calling thread for so long: for a tool that waits for another program, never on an executor.
+pub fn pause(time: std::time::Duration) {
+    std::thread::sleep(time);
+}
+
 /// A path without the directory that the process runs in. It need not exist.
 pub fn absolute(path: &Path) -> std::io::Result<PathBuf> {
     std::path::absolute(path)

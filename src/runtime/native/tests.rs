@@ -259,7 +259,7 @@ fn given_directories_then_they_are_made_listed_renamed_and_removed() {
 
         assert_eq!(deep.read_small("z", 6).await.unwrap(), b"second");
         let large = deep.read_small("z", 5).await.err().unwrap();
-        assert_eq!(large.kind, IoErrorKind::Other);
+        assert_eq!(large.kind, IoErrorKind::Unusable);
         let absent = deep.read_small("y", 5).await.err().unwrap();
         assert_eq!(absent.kind, IoErrorKind::NotFound);
 

@@ -73,12 +73,9 @@ impl SimDir {
         }
     }
 
-    /// As large as can be: what a test limits is the bytes that can be written.
+    /// As large as can be, unless a test limits it.
     pub fn space(&self) -> Space {
-        Space {
-            total_bytes: u64::MAX,
-            usable_bytes: u64::MAX,
-        }
+        self.rt.node.disk.0.borrow().fs.space()
     }
 
     pub async fn sync(&self, site: SyncSite) -> Result<(), IoError> {

@@ -351,7 +351,7 @@ impl State {
                     return Err(IoError::new(
                         "read",
                         &path,
-                        IoErrorKind::Other,
+                        IoErrorKind::Unusable,
                         format!(
                             "the file has {} bytes, more than the {len_max} expected",
                             content.size()

@@ -8,7 +8,7 @@
 use super::content::{Change, FileContent};
 use super::rng::SimRng;
 use super::PowerCut;
-use crate::runtime::{DirEntry, IoError, BLOCK_BYTES};
+use crate::runtime::{DirEntry, IoError, Space, BLOCK_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -86,6 +86,17 @@ impl FileSystem {
 
     pub fn used_bytes(&self) -> u64 {
         self.used
+    }
+
+    /// The room of the disk; as large as can be, unless it is limited.
+    pub fn space(&self) -> Space {
+        Space {
+            total_bytes: self.capacity,
+            usable_bytes: match self.capacity {
+                u64::MAX => u64::MAX,
+                limit => limit.saturating_sub(self.used),
+            },
+        }
     }
 
     /// The size that a file could grow to on this disk.
@@ -170,6 +181,7 @@ impl FileSystem {
                 DirEntry {
                     name: name.clone(),
                     is_dir: matches!(inode.kind, Kind::Dir(_)),
+                    is_file: matches!(inode.kind, Kind::File(_)),
                     len: match &inode.kind {
                         Kind::File(file) => file.live.size(),
                         Kind::Dir(_) => 0,

@@ -42,6 +42,8 @@ pub(super) struct Gathered {
     pub shards: Vec<ShardMetrics>,
     /// The first committed offsets, with the high watermark of their partition where it is known.
     pub offsets: Vec<(CommittedFigures, Option<i64>)>,
+    /// The data directories, and why those are offline that are.
+    pub dirs: Vec<(String, Option<String>)>,
     /// Of the process.
     pub process: ProcessFigures,
     /// Of each executor.
@@ -119,6 +121,7 @@ impl Admin {
         Ok(Gathered {
             shards,
             offsets,
+            dirs: inner.control.data_dirs(),
             process,
             stalls,
             took: inner.rt.now().since(began),

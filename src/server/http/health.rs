@@ -8,7 +8,7 @@
 use super::{Admin, Phase};
 use crate::runtime::local::Event;
 use crate::runtime::{Mono, Queue, Rt};
-use crate::shard::{Control, Pong};
+use crate::shard::{Control, LoadStatus, Pong};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -119,9 +119,8 @@ impl Admin {
             Phase::Serving => Ok(()),
             Phase::Stopping => Err("stopping".to_owned()),
             Phase::Loading => {
-                let loaded: usize = pongs.iter().map(|pong| pong.loaded).sum();
-                let to_load: usize = pongs.iter().map(|pong| pong.to_load).sum();
-                Err(format!("loading partitions: {loaded} of {to_load}"))
+                let status = LoadStatus::of(&pongs);
+                Err(format!("loading partitions: {status}"))
             }
         }
     }

@@ -5,7 +5,7 @@ use super::Admin;
 use crate::observe::family::*;
 use crate::observe::{CountersSnapshot, Family, LatenciesSnapshot, Page, TrafficSnapshot};
 use crate::protocol::ApiKey;
-use crate::shard::{MetricsOrder, PartitionFigures, PartitionStates, TopicFigures};
+use crate::shard::{MetricsOrder, PartitionFigures, PartitionStates, SpaceFigures, TopicFigures};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use uuid::Uuid;
@@ -107,6 +107,16 @@ fn shards(page: &mut Page, gathered: &Gathered) {
         page.gauge(&MEMORY_USED, &[budget], gauge(used));
         page.gauge(&MEMORY_LIMIT, &[budget], gauge(limit));
     }
+    for (dir, offline) in &gathered.dirs {
+        page.gauge(&DIR_OFFLINE, &[dir], i64::from(offline.is_some()));
+    }
+    for space in spaces(gathered) {
+        if let Some(usable) = space.usable_bytes {
+            page.gauge(&DIR_USABLE, &[&space.dir], gauge(usable));
+        }
+        page.gauge(&DIR_REFUSES, &[&space.dir], i64::from(space.refuses));
+        page.count(&DIR_REFUSED, &[&space.dir], space.refused);
+    }
     let states = [
         ("online", states.online),
         ("fenced", states.fenced),
@@ -129,6 +139,25 @@ fn compaction(page: &mut Page, gathered: &Gathered) {
     page.gauge(&COMPACTION_DIRTY, &[], gauge(dirty));
     let uncleanable = figures().map(|one| one.uncleanable).sum();
     page.gauge(&COMPACTION_UNCLEANABLE, &[], gauge(uncleanable));
+}
+
+/// The data directories, over all shards.
+fn spaces(gathered: &Gathered) -> Vec<SpaceFigures> {
+    let mut all: Vec<SpaceFigures> = Vec::new();
+    for space in gathered.shards.iter().flat_map(|shard| &shard.spaces) {
+        match all.iter_mut().find(|known| known.dir == space.dir) {
+            None => all.push(space.clone()),
+            Some(known) => {
+                known.usable_bytes = match (known.usable_bytes, space.usable_bytes) {
+                    (Some(one), Some(other)) => Some(one.min(other)),
+                    (one, other) => one.or(other),
+                };
+                known.refuses |= space.refuses;
+                known.refused += space.refused;
+            }
+        }
+    }
+    all
 }
 
 fn counters(page: &mut Page, sum: &CountersSnapshot) {
@@ -165,6 +194,13 @@ fn counters(page: &mut Page, sum: &CountersSnapshot) {
         (&SCRUB_REREADS, sum.scrub_rereads),
         (&SCRUB_INDEXES, sum.scrub_indexes_rebuilt),
         (&SCRUB_DAMAGED, sum.scrub_damaged),
+        (&RECOVERY_PARTITIONS, sum.recovery_partitions),
+        (&RECOVERY_SCANNED, sum.recovery_scanned_bytes),
+        (&RECOVERY_REBUILT, sum.recovery_rebuilt_bytes),
+        (&RECOVERY_ENDS, sum.recovery_ends_bytes),
+        (&RECOVERY_TRUNCATED, sum.recovery_truncated_bytes),
+        (&RECOVERY_SEGMENTS, sum.recovery_segments_opened),
+        (&RECOVERY_INDEXES, sum.recovery_indexes_rebuilt),
         (&MEMORY_WAITS, sum.memory_waits),
         (&MESH_REQUESTS, sum.mesh_requests),
     ];
@@ -382,6 +418,7 @@ mod tests {
             counters: counters.snapshot(),
             latencies: counters.latencies.snapshot(),
             memory: Vec::new(),
+            spaces: Vec::new(),
             states: PartitionStates::default(),
             topics: Vec::new(),
             opened: 0,
@@ -436,6 +473,7 @@ mod tests {
         Gathered {
             shards,
             offsets: Vec::new(),
+            dirs: Vec::new(),
             process: Default::default(),
             stalls: BTreeMap::new(),
             took: Duration::ZERO,

@@ -36,6 +36,7 @@ async fn start_with(node: &crate::runtime::sim::SimNode, config: BrokerConfig) -
         leader: 1,
         leader_epoch: 0,
         partition_epoch: 0,
+        directories: Default::default(),
     };
     let topic = Arc::new(TopicImage {
         id: Uuid::from_u128(9),

@@ -2,6 +2,7 @@
 
 mod cases;
 mod flips;
+mod checkpoints;
 mod head;
 mod losses;
 mod power_cut;

@@ -4,6 +4,7 @@ use super::model::{Clean, Presence, BATCH_BYTES_MAX};
 use super::{failed, Checked, Life};
 use crate::runtime::sim::FaultKind;
 use crate::storage::leader_epochs::LeaderEpochs;
+use crate::storage::partition_dir::TopicIdFile;
 use crate::storage::{
     partition_dir, DataDir, LoadReport, Log, PartitionName, StartKind, Storage, StorageLimits,
 };
@@ -94,7 +95,7 @@ impl Life {
             made.map_err(failed)?;
         } else {
             let topic_id = partition_dir::read_topic_id(&dir).await.map_err(failed)?;
-            if topic_id != Some(self.topic_id()) {
+            if topic_id != TopicIdFile::Read(self.topic_id()) {
                 return Err(format!("partition.metadata was lost: {topic_id:?}").into());
             }
         }
@@ -117,8 +118,8 @@ impl Life {
             // What was written since the checkpoint, and one step of the index before it.
             let since: u64 = model.bytes_in(point, end);
             let slack = u64::from(self.config.index_interval_bytes) + 2 * BATCH_BYTES_MAX;
-            if report.scanned_bytes > since + slack {
-                let read = report.scanned_bytes;
+            let read = report.scanned_bytes + report.rebuilt_bytes;
+            if read > since + slack {
                 return Err(format!(
                     "recovery read {read} bytes, {since} were written since the checkpoint at {point}: {report:?}",
                 )
