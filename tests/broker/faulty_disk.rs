@@ -5,9 +5,9 @@ use super::broker::Broker;
 use super::client::{
     batch_of, create_topic, fetch_all, list_offset, produce, produce_request, text, with,
 };
+use super::launch;
 use super::loop_disk::LoopDisk;
 use super::open_metrics::{ask, Scrape};
-use super::{data_dir, launch};
 use highwater::cli::drill::{BlockStack, BlockStackError};
 use highwater::client::BrokerConnection;
 use highwater::protocol::messages::DeleteTopicsRequest;
@@ -120,7 +120,10 @@ fn fill_and_free(broker: &Broker, disk: &LoopDisk, guarded: bool) -> (Ledger, St
     });
     assert!(ledger.len() > 300, "{} records fit", ledger.len());
     let free = disk.free_bytes();
-    println!("{} records taken, {free} bytes left, then: {why}", ledger.len());
+    println!(
+        "{} records taken, {free} bytes left, then: {why}",
+        ledger.len()
+    );
     let scrape = Scrape::of(broker);
     let refuses = scrape.one("highwater_log_dir_refuses_records", &[]);
     let said = broker.said();
@@ -132,12 +135,19 @@ fn fill_and_free(broker: &Broker, disk: &LoopDisk, guarded: bool) -> (Ledger, St
         let refused = scrape.one("highwater_log_dir_refused_batches_total", &[]);
         assert!(refused >= f64::from(10 * PARTITIONS), "{refused}");
         assert!(!said.contains("No space left"), "{said}");
-        assert_eq!(said.matches("it takes no records until").count(), 1, "{said}");
+        assert_eq!(
+            said.matches("it takes no records until").count(),
+            1,
+            "{said}"
+        );
     } else {
         assert!(free < 1 << 20, "{free} bytes are left");
         assert_eq!(refuses, 0.0);
         assert!(said.contains("No space left"), "{said}");
-        assert!(said.contains("takes no writes until it is rebuilt"), "{said}");
+        assert!(
+            said.contains("takes no writes until it is rebuilt"),
+            "{said}"
+        );
     }
     let health = ask(broker.admin(), "GET", "/healthz");
     assert_eq!(health.status, 200, "{}", health.body);
@@ -191,7 +201,8 @@ fn given_a_disk_that_fills_then_records_are_refused_before_it_is_full() {
 /// C7 of the field's cases (KAFKA-10778), on a disk that is full.
 #[test]
 fn given_a_full_disk_then_56_and_it_recovers_by_itself_and_nothing_acknowledged_is_lost() {
-    let name = "given_a_full_disk_then_56_and_it_recovers_by_itself_and_nothing_acknowledged_is_lost";
+    let name =
+        "given_a_full_disk_then_56_and_it_recovers_by_itself_and_nothing_acknowledged_is_lost";
     let Some(disk) = LoopDisk::new(name, 64 << 20) else {
         return;
     };
@@ -279,7 +290,10 @@ fn given_a_device_that_fails_then_its_directory_is_offline_until_a_restart() {
     let said = broker.said();
     assert!(!status.success(), "{status}: {said}");
     assert!(said.contains("the data directory is offline"), "{said}");
-    assert!(said.contains("os error 5") || said.contains("os error 30"), "{said}");
+    assert!(
+        said.contains("os error 5") || said.contains("os error 30"),
+        "{said}"
+    );
     drop(broker);
     // What the file system holds in memory is not what is on the device.
     stack.cut_power().expect("the power is cut");

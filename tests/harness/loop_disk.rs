@@ -29,7 +29,14 @@ impl LoopDisk {
         // The loop device goes with the mount.
         run(
             "mount",
-            &["-t", "ext4", "-o", "loop", &text(&image), &text(&mount_point)],
+            &[
+                "-t",
+                "ext4",
+                "-o",
+                "loop",
+                &text(&image),
+                &text(&mount_point),
+            ],
         );
         Some(LoopDisk {
             mount_point,
@@ -68,7 +75,10 @@ impl Drop for LoopDisk {
             if !option.is_empty() {
                 command.arg(option);
             }
-            command.arg(&point).status().is_ok_and(|status| status.success())
+            command
+                .arg(&point)
+                .status()
+                .is_ok_and(|status| status.success())
         });
         if !gone {
             eprintln!("{point} is left mounted");
@@ -86,7 +96,8 @@ fn missing() -> Option<&'static str> {
         return Some("there are no loop devices");
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let there = |program: &str| std::env::split_paths(&paths).any(|dir| dir.join(program).is_file());
+    let there =
+        |program: &str| std::env::split_paths(&paths).any(|dir| dir.join(program).is_file());
     match there("mkfs.ext4") && there("mount") && there("umount") {
         true => None,
         false => Some("mkfs.ext4 (e2fsprogs) or mount is not installed"),
