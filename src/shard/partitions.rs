@@ -3,6 +3,7 @@
 use super::messages::{
     CheckpointLine, CloseSummary, LoadOrder, LoadSummary, PartitionKey, Pong, Request,
 };
+use super::space::{checkpointed, half_made};
 use super::Shard;
 use crate::config::{ConfigError, TopicConfig};
 use crate::metadata::{Change, Delta, TopicImage, OFFSETS_TOPIC_NAME};
@@ -32,7 +33,7 @@ pub(super) struct Partitions {
     pub loading: Cell<Pong>,
 }
 
-enum Slot {
+pub(super) enum Slot {
     Online(Named),
     /// It could not be opened; the reason was logged.
     Offline {
@@ -42,7 +43,7 @@ enum Slot {
 
 /// Why a partition is offline.
 #[derive(Debug, thiserror::Error)]
-enum OpenError {
+pub(super) enum OpenError {
     #[error("its settings are not valid any more: {0}")]
     Config(#[from] ConfigError),
     #[error(transparent)]
@@ -61,7 +62,7 @@ enum OpenError {
 
 impl OpenError {
     /// Whether the disk, or a quota, is full.
-    fn is_no_space(&self) -> bool {
+    pub fn is_no_space(&self) -> bool {
         match self {
             OpenError::Io(error) | OpenError::Directory(PartitionDirError::Io(error)) => {
                 error.is_no_space()
@@ -143,7 +144,12 @@ impl Partitions {
             .collect()
     }
 
-    fn put(&self, key: PartitionKey, slot: Slot) {
+    /// True if it could not be opened.
+    pub fn is_offline(&self, key: &PartitionKey) -> bool {
+        matches!(self.slots.borrow().get(key), Some(Slot::Offline { .. }))
+    }
+
+    pub fn put(&self, key: PartitionKey, slot: Slot) {
         self.slots.borrow_mut().insert(key, slot);
     }
 
@@ -335,7 +341,7 @@ impl Shard {
 
     /// Renames a partition's directory away, durably, and removes it in the background
     /// after `delay` (`file.delete.delay.ms`). A stop before leaves that to the next start.
-    async fn remove_directory(
+    pub(super) async fn remove_directory(
         &self,
         name: &PartitionName,
         delay: Duration,
@@ -398,64 +404,7 @@ impl Shard {
         result
     }
 
-    /// Opens a partition that is offline for want of space. False once it is done with:
-    /// open, failed otherwise, or gone.
-    pub(super) async fn open_again(
-        &self,
-        topic: &Arc<TopicImage>,
-        key: PartitionKey,
-        load: PartitionLoad,
-    ) -> bool {
-        let is_offline = || {
-            matches!(
-                self.0.partitions.slots.borrow().get(&key),
-                Some(Slot::Offline { .. })
-            )
-        };
-        if !is_offline() {
-            return false;
-        }
-        // Settings may have changed meanwhile.
-        let image = self.image();
-        let topic = image
-            .as_ref()
-            .and_then(|image| image.topic_by_id(&topic.id))
-            .unwrap_or(topic);
-        let name = name_of(topic, key);
-        match self.try_open(topic, key, load).await {
-            Ok((partition, _)) if is_offline() => {
-                let (recovery_point, high_watermark) = checkpointed(load);
-                self.0.partitions.put(
-                    key,
-                    Slot::Online(Named {
-                        key,
-                        topic: topic.name.clone(),
-                        partition,
-                        recovery_point,
-                        high_watermark,
-                    }),
-                );
-                tracing::info!(partition = %name, "there is space: the partition is online");
-                self.take_coordinators(topic);
-                false
-            }
-            Ok((partition, _)) => {
-                // Its topic was deleted meanwhile.
-                partition.delete().await;
-                if let Err(error) = self.remove_directory(&name, Duration::ZERO).await {
-                    tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
-                }
-                false
-            }
-            Err(error) if error.is_no_space() => true,
-            Err(error) => {
-                tracing::error!(partition = %name, %error, "partition is offline");
-                false
-            }
-        }
-    }
-
-    async fn try_open(
+    pub(super) async fn try_open(
         &self,
         topic: &Arc<TopicImage>,
         key: PartitionKey,
@@ -627,33 +576,7 @@ impl Progress {
     }
 }
 
-/// How to load a partition whose creation was cut short.
-fn half_made(load: PartitionLoad) -> PartitionLoad {
-    match load {
-        PartitionLoad::Create => PartitionLoad::Open {
-            clean: false,
-            recovery_point: None,
-            log_start: None,
-            cleaned_to: None,
-            high_watermark: None,
-        },
-        open => open,
-    }
-}
-
-/// The recovery point and the high watermark that the checkpoint files hold.
-fn checkpointed(load: PartitionLoad) -> (i64, i64) {
-    match load {
-        PartitionLoad::Open {
-            recovery_point,
-            high_watermark,
-            ..
-        } => (recovery_point.unwrap_or(0), high_watermark.unwrap_or(0)),
-        PartitionLoad::Create => (0, 0),
-    }
-}
-
-fn name_of(topic: &TopicImage, key: PartitionKey) -> PartitionName {
+pub(super) fn name_of(topic: &TopicImage, key: PartitionKey) -> PartitionName {
     PartitionName {
         topic: topic.name.to_string(),
         partition: key.index,
