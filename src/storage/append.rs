@@ -206,7 +206,10 @@ impl LogShared {
             if let Some(_taken) = room.reserve(size - segment.allocated()) {
                 match file.pre_allocate(size).await {
                     Ok(()) => segment.set_allocated(size),
-                    Err(error) if error.is_no_space() => {}
+                    // The file may have got all that was left; others need it too.
+                    Err(error) if error.is_no_space() => {
+                        file.truncate(segment.allocated()).await?;
+                    }
                     Err(error) => return Err(error),
                 }
             }
