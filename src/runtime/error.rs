@@ -129,3 +129,19 @@ impl IoErrorKind {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_a_full_quota_and_a_failed_device_are_told_apart() {
+        for errno in [libc::ENOSPC, libc::EDQUOT] {
+            assert_eq!(IoErrorKind::from_errno(errno), IoErrorKind::NoSpace);
+        }
+        for errno in [libc::EIO, libc::EROFS, libc::EUCLEAN, libc::ENODATA] {
+            assert_eq!(IoErrorKind::from_errno(errno), IoErrorKind::Device);
+        }
+        assert_eq!(IoErrorKind::from_errno(libc::EACCES), IoErrorKind::Denied);
+    }
+}

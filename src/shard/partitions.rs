@@ -5,6 +5,7 @@ use super::messages::{
     Pong, Request,
 };
 use super::place::{Directories, OpenError};
+use super::space::{checkpointed, half_made};
 use super::Shard;
 use crate::config::{ConfigError, TopicConfig};
 use crate::metadata::{Change, Delta, TopicImage, OFFSETS_TOPIC_NAME};
@@ -37,7 +38,7 @@ struct Loading {
     ended: Option<Mono>,
 }
 
-enum Slot {
+pub(super) enum Slot {
     Online(Named),
     /// It could not be opened; the reason was logged.
     Offline {
@@ -130,7 +131,12 @@ impl Partitions {
             .collect()
     }
 
-    fn put(&self, key: PartitionKey, slot: Slot) {
+    /// True if it could not be opened.
+    pub fn is_offline(&self, key: &PartitionKey) -> bool {
+        matches!(self.slots.borrow().get(key), Some(Slot::Offline { .. }))
+    }
+
+    pub fn put(&self, key: PartitionKey, slot: Slot) {
         self.slots.borrow_mut().insert(key, slot);
     }
 
@@ -389,67 +395,7 @@ impl Shard {
         result
     }
 
-    /// Opens a partition that is offline for want of space. False once it is done with:
-    /// open, failed otherwise, or gone.
-    pub(super) async fn open_again(
-        &self,
-        topic: &Arc<TopicImage>,
-        key: PartitionKey,
-        load: PartitionLoad,
-        dir: usize,
-    ) -> bool {
-        let is_offline = || {
-            matches!(
-                self.0.partitions.slots.borrow().get(&key),
-                Some(Slot::Offline { .. })
-            )
-        };
-        if !is_offline() {
-            return false;
-        }
-        // Settings may have changed meanwhile.
-        let image = self.image();
-        let topic = image
-            .as_ref()
-            .and_then(|image| image.topic_by_id(&topic.id))
-            .unwrap_or(topic);
-        let name = name_of(topic, key);
-        match self.try_open(topic, key, load, dir).await {
-            Ok((partition, _)) if is_offline() => {
-                let (recovery_point, high_watermark) = checkpointed(load);
-                self.0.partitions.put(
-                    key,
-                    Slot::Online(Named {
-                        key,
-                        topic: topic.name.clone(),
-                        dir,
-                        partition,
-                        recovery_point,
-                        high_watermark,
-                    }),
-                );
-                self.follow_directory(&key);
-                tracing::info!(partition = %name, "there is space: the partition is online");
-                self.take_coordinators(topic);
-                false
-            }
-            Ok((partition, _)) => {
-                // Its topic was deleted meanwhile.
-                partition.delete().await;
-                if let Err(error) = self.remove_directory(&name, dir, Duration::ZERO).await {
-                    tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
-                }
-                false
-            }
-            Err(error) if error.is_no_space() => true,
-            Err(error) => {
-                tracing::error!(partition = %name, %error, "partition is offline");
-                false
-            }
-        }
-    }
-
-    async fn try_open(
+    pub(super) async fn try_open(
         &self,
         topic: &Arc<TopicImage>,
         key: PartitionKey,
@@ -583,33 +529,7 @@ impl Progress {
     }
 }
 
-/// How to load a partition whose creation was cut short.
-fn half_made(load: PartitionLoad) -> PartitionLoad {
-    match load {
-        PartitionLoad::Create => PartitionLoad::Open {
-            clean: false,
-            recovery_point: None,
-            log_start: None,
-            cleaned_to: None,
-            high_watermark: None,
-        },
-        open => open,
-    }
-}
-
-/// The recovery point and the high watermark that the checkpoint files hold.
-fn checkpointed(load: PartitionLoad) -> (i64, i64) {
-    match load {
-        PartitionLoad::Open {
-            recovery_point,
-            high_watermark,
-            ..
-        } => (recovery_point.unwrap_or(0), high_watermark.unwrap_or(0)),
-        PartitionLoad::Create => (0, 0),
-    }
-}
-
-fn name_of(topic: &TopicImage, key: PartitionKey) -> PartitionName {
+pub(super) fn name_of(topic: &TopicImage, key: PartitionKey) -> PartitionName {
     PartitionName {
         topic: topic.name.to_string(),
         partition: key.index,

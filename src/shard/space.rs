@@ -14,6 +14,7 @@
 //! `partition/fence.rs`.
 
 use super::messages::PartitionKey;
+use super::partitions::{name_of, Named, Slot};
 use super::Shard;
 use crate::metadata::TopicImage;
 use crate::partition::PartitionLoad;
@@ -227,6 +228,88 @@ impl Shard {
                 }
             }
         });
+    }
+
+    /// Opens a partition that is offline for want of space. False once it is done with:
+    /// open, failed otherwise, or gone.
+    async fn open_again(
+        &self,
+        topic: &Arc<TopicImage>,
+        key: PartitionKey,
+        load: PartitionLoad,
+        dir: usize,
+    ) -> bool {
+        let partitions = &self.0.partitions;
+        let is_offline = || partitions.is_offline(&key);
+        if !is_offline() {
+            return false;
+        }
+        // Settings may have changed meanwhile.
+        let image = self.image();
+        let topic = image
+            .as_ref()
+            .and_then(|image| image.topic_by_id(&topic.id))
+            .unwrap_or(topic);
+        let name = name_of(topic, key);
+        match self.try_open(topic, key, load, dir).await {
+            Ok((partition, _)) if is_offline() => {
+                let (recovery_point, high_watermark) = checkpointed(load);
+                partitions.put(
+                    key,
+                    Slot::Online(Named {
+                        key,
+                        topic: topic.name.clone(),
+                        dir,
+                        partition,
+                        recovery_point,
+                        high_watermark,
+                    }),
+                );
+                self.follow_directory(&key);
+                tracing::info!(partition = %name, "there is space: the partition is online");
+                self.take_coordinators(topic);
+                false
+            }
+            Ok((partition, _)) => {
+                // Its topic was deleted meanwhile.
+                partition.delete().await;
+                if let Err(error) = self.remove_directory(&name, dir, Duration::ZERO).await {
+                    tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
+                }
+                false
+            }
+            Err(error) if error.is_no_space() => true,
+            Err(error) => {
+                tracing::error!(partition = %name, %error, "partition is offline");
+                false
+            }
+        }
+    }
+}
+
+/// How to load a partition whose creation was cut short.
+pub(super) fn half_made(load: PartitionLoad) -> PartitionLoad {
+    match load {
+        PartitionLoad::Create => PartitionLoad::Open {
+            clean: false,
+            recovery_point: None,
+            log_start: None,
+            cleaned_to: None,
+            high_watermark: None,
+        },
+        open => open,
+    }
+}
+
+/// The recovery point and the high watermark that the checkpoint files hold.
+pub(super) fn checkpointed(load: PartitionLoad) -> (i64, i64) {
+    match load {
+        PartitionLoad::Open {
+            recovery_point,
+            high_watermark,
+            ..
+        } => (recovery_point.unwrap_or(0), high_watermark.unwrap_or(0)),
+        PartitionLoad::Create => (0, 0),
     }
 }
 

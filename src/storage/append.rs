@@ -214,11 +214,17 @@ impl LogShared {
         let end = position + buf.len() as u64;
         let segment_bytes = u64::from(self.config.get().segment_bytes);
         if let Some(size) = preallocation(segment.allocated(), len_after, segment_bytes) {
-            // Where space is scarce, the write itself takes what it needs.
+            // Where space is scarce, the write itself takes what it needs, and no more.
             let room = self.storage.room();
             if let Some(_taken) = room.reserve(size - segment.allocated()) {
-                file.pre_allocate(size).await?;
-                segment.set_allocated(size);
+                match file.pre_allocate(size).await {
+                    Ok(()) => segment.set_allocated(size),
+                    // The file may have got all that was left; others need it too.
+                    Err(error) if error.is_no_space() => {
+                        file.truncate(segment.allocated()).await?;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
         file.write_at(buf, position).await?;

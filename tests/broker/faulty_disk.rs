@@ -5,9 +5,9 @@ use super::broker::Broker;
 use super::client::{
     batch_of, create_topic, fetch_all, list_offset, produce, produce_request, text, with,
 };
+use super::launch;
 use super::loop_disk::LoopDisk;
 use super::open_metrics::{ask, Scrape};
-use super::{data_dir, launch};
 use highwater::cli::drill::{BlockStack, BlockStackError};
 use highwater::client::BrokerConnection;
 use highwater::protocol::messages::DeleteTopicsRequest;

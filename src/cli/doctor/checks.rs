@@ -290,7 +290,9 @@ pub(super) fn direct_io(measured: &Measured) -> Option<Check> {
             "let the user of the broker write there (chown), or name another --data-dir"
         }
         IoErrorKind::NoSpace => "make room, or name another --data-dir",
-        IoErrorKind::Device => "the disk fails: look into the kernel's log (dmesg), and replace it",
+        IoErrorKind::Device => {
+            "the disk fails, or its file system is read-only: look into the kernel's log (dmesg)"
+        }
         _ => "name another --data-dir",
     };
     Some(Check::new("direct_io", error.to_string(), json!({})).fail(advice))
