@@ -138,7 +138,8 @@ impl PartitionLedger {
 
     /// A batch was acknowledged; its first record is at `base`.
     pub fn acknowledged(&mut self, base: i64, batch: &[Entry]) {
-        self.acknowledged.extend((base..).zip(batch.iter().copied()));
+        self.acknowledged
+            .extend((base..).zip(batch.iter().copied()));
     }
 
     /// A consumer has seen a record.
@@ -255,10 +256,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn entry(n: u64) -> Entry {
-        Entry::of(
-            Some(&(n % 3).to_be_bytes()),
-            Some(&n.to_be_bytes()),
-        )
+        Entry::of(Some(&(n % 3).to_be_bytes()), Some(&n.to_be_bytes()))
     }
 
     /// A ledger of records 0 to n - 1 at their offsets, and the log that has them.
@@ -367,7 +365,10 @@ mod tests {
         assert_eq!(faults(&ledger, &read), []);
         // The last record of its key.
         read.records.remove(0);
-        assert_eq!(faults(&ledger, &read), [(0, Fault::Missing), (3, Fault::Missing)]);
+        assert_eq!(
+            faults(&ledger, &read),
+            [(0, Fault::Missing), (3, Fault::Missing)]
+        );
     }
 
     #[test]

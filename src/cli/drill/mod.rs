@@ -131,7 +131,8 @@ pub(super) fn run(args: DrillArgs) -> Result<(), CliError> {
             report.seed
         ))),
         (false, true) => Err(CliError::Found(
-            "the broker did not flush and the drill found no loss: its verdicts prove nothing here".to_owned(),
+            "the broker did not flush and the drill found no loss: its verdicts prove nothing here"
+                .to_owned(),
         )),
     }
 }

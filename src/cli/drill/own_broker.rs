@@ -44,7 +44,10 @@ impl Launch {
                 command.env_remove(&*name);
             }
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log);
         let mut child = command.spawn().map_err(|error| failed(&error))?;
         let stdout = child.stdout.take();
         let mut broker = OwnBroker {

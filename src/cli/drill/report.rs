@@ -119,9 +119,14 @@ impl Report {
             };
             return format!("LOST: {losses} losses after {fault}, in round {cuts}");
         }
-        let kept = format!("kept: all {compared} acknowledged records that had to be there are, after {cuts}");
+        let kept = format!(
+            "kept: all {compared} acknowledged records that had to be there are, after {cuts}"
+        );
         let taken: u64 = self.rounds.iter().map(|round| round.unflushed_lost).sum();
-        let canaries = self.rounds.iter().filter(|round| round.canary_lost == Some(true));
+        let canaries = self
+            .rounds
+            .iter()
+            .filter(|round| round.canary_lost == Some(true));
         let canaries = canaries.count();
         match (self.is_block_cut, self.real_cuts()) {
             (false, _) => format!(
@@ -198,7 +203,9 @@ mod tests {
         let fine = Round::default();
         let killed = report(false, vec![fine.clone()]);
         assert_eq!(killed.verdict(), "flush_not_proven");
-        assert!(killed.text().contains("flush not proven: the page cache survived"));
+        assert!(killed
+            .text()
+            .contains("flush not proven: the page cache survived"));
 
         let idle = Round {
             canary_lost: Some(false),
@@ -213,8 +220,13 @@ mod tests {
             ..fine.clone()
         };
         let proven = report(true, vec![idle.clone(), real]);
-        assert_eq!((proven.verdict(), proven.is_lost()), ("flush_proven", false));
-        assert!(proven.text().contains("1 of 2 cuts took what was not flushed"));
+        assert_eq!(
+            (proven.verdict(), proven.is_lost()),
+            ("flush_proven", false)
+        );
+        assert!(proven
+            .text()
+            .contains("1 of 2 cuts took what was not flushed"));
         let by_records = Round {
             unflushed_lost: 3,
             ..idle

@@ -287,7 +287,9 @@ impl Producer {
             let leader = load.cluster.leader(&batch.key).unwrap_or(-1);
             let answer = load.cluster.node(leader).await?.call(&request).await?;
             let mut found = answer.responses.into_iter();
-            let found = found.next().and_then(|topic| topic.partition_responses.into_iter().next());
+            let found = found
+                .next()
+                .and_then(|topic| topic.partition_responses.into_iter().next());
             let (code, base) = found.map_or((ErrorCode::UnknownServerError.code(), -1), |found| {
                 (found.error_code, found.base_offset)
             });
@@ -325,17 +327,21 @@ impl Producer {
     }
 }
 
-/// Makes the topics; those that the broker took, and why it refused others.
+/// Makes the topics; those that the broker took, and why it refused others. `all_promised`: each acknowledgement is
+/// judged as a promise that holds.
 pub(super) async fn create_topics(
     cluster: &Cluster,
-    is_self_test: bool,
+    all_promised: bool,
 ) -> Result<(Vec<Topic>, Vec<String>), ClientError> {
     let (mut made, mut refused) = (Vec::new(), Vec::new());
     for topic in TOPICS {
-        let configs = topic.settings.iter().map(|(name, value)| CreatableTopicConfig {
-            name: Str::from(*name),
-            value: Some(Str::from(*value)),
-        });
+        let configs = topic
+            .settings
+            .iter()
+            .map(|(name, value)| CreatableTopicConfig {
+                name: Str::from(*name),
+                value: Some(Str::from(*value)),
+            });
         let request = CreateTopicsRequest {
             topics: vec![CreatableTopic {
                 name: Str::from(topic.name),
@@ -353,9 +359,8 @@ pub(super) async fn create_topics(
         let doing = || format!("create topic {}", topic.name);
         let checked = ClientError::check(result.error_code, result.error_message.as_deref(), doing);
         match checked {
-            // Judged as if acknowledgements promised the flush.
             Ok(()) => made.push(Topic {
-                promised: topic.promised || is_self_test,
+                promised: topic.promised || all_promised,
                 ..*topic
             }),
             Err(error) if made.is_empty() => return Err(error),
@@ -402,7 +407,9 @@ impl Running {
             cluster.rt().spawn(Queue::Latency, async move {
                 let result = producer.run(&load).await;
                 // Nobody waits for it once the drill ends.
-                let _ = report.send(Ended::Producer(Box::new(producer), result)).await;
+                let _ = report
+                    .send(Ended::Producer(Box::new(producer), result))
+                    .await;
             });
         }
         let (of_consumer, rt) = (load.clone(), cluster.rt().clone());
@@ -463,7 +470,10 @@ pub(super) async fn read_back(
     while !fetcher.is_done() {
         fetcher.start();
         let answer = fetcher.answer().await;
-        let batches = fetcher.take(answer).await.map_err(|error| error.to_string())?;
+        let batches = fetcher
+            .take(answer)
+            .await
+            .map_err(|error| error.to_string())?;
         for batch in batches {
             let part = read.entry(batch.key.clone()).or_default();
             part.records.extend(entries_of(&batch));
