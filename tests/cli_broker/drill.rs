@@ -1,10 +1,12 @@
 //! `highwater drill`: the real binary, a broker of its own, real cuts.
 
-use super::{command, data_dir, Ran};
+use super::{command, data_dir, told, Ran, BINARY};
 use highwater::cli::drill::{BlockStack, BlockStackError};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 fn drill(dir: &Path, arguments: &[&str]) -> Ran {
     let nobody = "127.0.0.1:1".parse().unwrap();
@@ -189,4 +191,42 @@ fn bad_arguments_are_refused() {
     ran.fails_with("the broker did not start ");
     assert!(ran.err.contains("no.such.setting"), "{}", ran.err);
     assert_eq!(names(dir.path()), [""; 0]);
+}
+
+#[test]
+fn an_interrupted_drill_leaves_nothing() {
+    let dir = data_dir();
+    let place = dir.path().join("new");
+    let nobody = "127.0.0.1:1".parse().unwrap();
+    let arguments = ["drill", "--duration", "1", "--rounds", "10000", "--dir"];
+    let mut child = told(Command::new(BINARY), nobody, &arguments)
+        .arg(&place)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("round 1: ") {
+        line.clear();
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "it has ended");
+    }
+    assert_eq!(names(&place).len(), 1);
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{rest}");
+    assert!(
+        rest.ends_with("interrupted; the broker is stopped and the drill's folder removed\n"),
+        "{rest}"
+    );
+    assert!(
+        !place.exists(),
+        "neither the folder nor the directory that it made"
+    );
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(place.to_str().unwrap()), "{mounts}");
 }
