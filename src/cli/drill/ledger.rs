@@ -310,9 +310,13 @@ mod tests {
             read.log_start = 1;
         });
         assert_eq!(head, [(0, Fault::Missing)]);
-        let hole = changed(&|read| drop(read.records.remove(2)));
+        let hole = changed(&|read| {
+            read.records.remove(2);
+        });
         assert_eq!(hole, [(2, Fault::Hole), (2, Fault::Missing)]);
-        let unread = changed(&|read| drop(read.records.pop()));
+        let unread = changed(&|read| {
+            read.records.pop();
+        });
         assert_eq!(unread, [(5, Fault::Hole), (5, Fault::Missing)]);
         let strange = changed(&|read| read.records[3].1 = entry(99));
         assert_eq!(strange, [(3, Fault::NeverSent), (3, Fault::Replaced)]);
@@ -396,7 +400,9 @@ mod tests {
             let (ledger, mut read) = kept(Policy::Keep, true, n);
             let place = place % n as usize;
             match kind {
-                0 => drop(read.records.remove(place)),
+                0 => {
+                    read.records.remove(place);
+                }
                 1 => read.records[place].1 = entry(1000),
                 2 => {
                     read.records.truncate(place);
