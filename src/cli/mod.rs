@@ -1,4 +1,4 @@
-//! The command line: `serve`, the tools for files, and those for a broker that runs.
+//! The command line: `serve`, the tools for machines and files, and those for a broker that runs.
 //!
 //! Each family of commands is a file or a folder. An error is one sentence on standard error and exit code 1, or 78
 //! (EX_CONFIG) where a start again changes nothing because a setting cannot be used; a command line that cannot be read,
@@ -55,6 +55,8 @@ enum Command {
     Config(config::ConfigCommand),
     /// Say what this machine allows a broker, and what to change.
     Doctor(doctor::DoctorArgs),
+    /// Cut a broker of its own off under load on this disk, and compare what was acknowledged with what is left.
+    Drill(drill::DrillArgs),
     /// The topics of a running broker.
     #[command(subcommand)]
     Topic(topic::TopicCommand),
@@ -79,6 +81,7 @@ pub fn run() -> ExitCode {
         Command::Config(command) => config::run(command),
         Command::Metrics(command) => metrics::run(&command),
         Command::Doctor(args) => doctor::run(args),
+        Command::Drill(args) => drill::run(args),
         Command::Topic(command) => topic::run(command),
         Command::Group(command) => group::run(command),
         Command::Produce(args) => produce::run(args),

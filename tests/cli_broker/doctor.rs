@@ -27,6 +27,7 @@ fn a_machine_that_can_run_the_broker_is_told_so() {
         "space",
         "direct_io",
         "flush",
+        "durability",
     ] {
         assert!(
             text.lines()
@@ -54,6 +55,15 @@ fn a_machine_that_can_run_the_broker_is_told_so() {
         flush["figures"]["fdatasync_p50_us"].as_u64().unwrap() > 0,
         "{flush}"
     );
+    let durability = document["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|check| check["check"] == "durability")
+        .unwrap();
+    let state = durability["figures"]["state"].as_str().unwrap();
+    let states = ["honoured", "plausible", "not proven", "suspicious"];
+    assert!(states.contains(&state), "{durability}");
     assert!(
         document["expected_ack_us"]["all_p99"].as_u64()
             >= document["expected_ack_us"]["all_p50"].as_u64()

@@ -4,6 +4,7 @@
 mod broker;
 mod configs;
 mod doctor;
+mod drill;
 mod errors;
 mod groups;
 mod records;

@@ -18,14 +18,14 @@ use crate::runtime::{Mono, Queue};
 
 /// How partitions are read.
 #[derive(Debug, Clone)]
-pub(super) struct FetchOptions {
+pub(in crate::cli) struct FetchOptions {
     pub read_committed: bool,
     /// How long a leader may be away.
     pub patience: Duration,
 }
 
 /// The records of one batch, decompressed.
-pub(super) struct FetchedBatch {
+pub(in crate::cli) struct FetchedBatch {
     pub key: PartitionKey,
     pub header: BatchHeader,
     pub records: Bytes,
@@ -36,7 +36,7 @@ pub(super) struct FetchedBatch {
 }
 
 /// Partitions that are read.
-pub(super) struct Fetcher {
+pub(in crate::cli) struct Fetcher {
     cluster: Cluster,
     options: FetchOptions,
     positions: BTreeMap<PartitionKey, Position>,
@@ -57,7 +57,7 @@ struct Position {
 }
 
 /// What one leader answered.
-pub(super) struct Answer {
+pub(in crate::cli) struct Answer {
     leader: i32,
     assignment: u64,
     result: Result<FetchResponse, ClientError>,

@@ -4,7 +4,7 @@
 //! committed, and commits what it has printed: as a member that shares the topics with the group's other members, or,
 //! where partitions are named, alone for just these.
 
-mod fetch;
+pub(in crate::cli) mod fetch;
 mod format;
 mod member;
 mod span;

@@ -5,6 +5,7 @@
 
 mod checks;
 mod disk;
+mod honesty;
 mod mount;
 
 use std::path::PathBuf;
@@ -114,6 +115,7 @@ pub(super) fn run(args: DoctorArgs) -> Result<(), CliError> {
     found.extend(checks::direct_io(&speed));
     if let Ok(Ok(speed)) = &speed {
         found.push(checks::flush(speed, mount.as_ref()));
+        found.extend(mount.as_ref().map(|mount| honesty::check(speed, mount)));
     }
     let speed = speed.ok().and_then(Result::ok);
     match args.json {

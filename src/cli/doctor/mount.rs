@@ -54,11 +54,16 @@ impl Mount {
     /// What the kernel thinks the device does with writes: `write back` or `write through`; none if it is no block
     /// device, or does not say.
     pub fn write_cache(&self) -> Option<String> {
+        self.queue("write_cache")
+    }
+
+    /// What the kernel says of the device's queue, as `rotational`.
+    pub fn queue(&self, name: &str) -> Option<String> {
         let below = |path: &str| {
-            std::fs::read_to_string(format!("/sys/dev/block/{}/{path}", self.device)).ok()
+            std::fs::read_to_string(format!("/sys/dev/block/{}/{path}/{name}", self.device)).ok()
         };
         // A partition's queue is its disk's.
-        let found = below("queue/write_cache").or_else(|| below("../queue/write_cache"))?;
+        let found = below("queue").or_else(|| below("../queue"))?;
         Some(found.trim().to_owned())
     }
 }
