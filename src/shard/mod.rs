@@ -11,8 +11,8 @@
 //! how a partition keeps its records (`partition/`).
 
 mod background;
-mod compaction;
 mod checkpoints;
+mod compaction;
 mod control;
 mod directories;
 mod epochs;

@@ -109,7 +109,6 @@ impl Recycler {
         self.spares.borrow_mut().clear();
     }
 
-
     /// How many files are kept.
     #[cfg(test)]
     pub(super) fn spares(&self) -> usize {

@@ -1,8 +1,8 @@
 //! Tests of loading and recovery over the simulator.
 
 mod cases;
-mod flips;
 mod checkpoints;
+mod flips;
 mod head;
 mod losses;
 mod power_cut;
