@@ -11,7 +11,7 @@ use crate::observe::Stalls;
 use crate::protocol::ApiKey;
 use crate::runtime::native::{self, ExecutorHandle, ExecutorPlan, ServiceManager, StallWatch};
 use crate::runtime::Rt;
-use crate::shard::{Seat, ShardSizes};
+use crate::shard::{ControlError, Seat, ShardSizes};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
@@ -48,6 +48,15 @@ pub fn start(
     // Clients are told where it lies, whatever directory this process runs in.
     for dir in &mut config.data_dirs {
         *dir = native::absolute(dir).map_err(ServeError::DataDir)?;
+    }
+    for (at, one) in config.data_dirs.iter().enumerate() {
+        let mut others = config.data_dirs[..at].iter();
+        if let Some(other) = others.find(|other| native::is_same_place(one, other)) {
+            return Err(ServeError::Control(ControlError::Twins {
+                one: other.display().to_string(),
+                other: one.display().to_string(),
+            }));
+        }
     }
     let usable = native::cpus();
     let shards = match config.shards {

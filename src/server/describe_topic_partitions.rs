@@ -4,6 +4,7 @@
 //! `max.request.partition.size.limit` allow; its cursor names the partition that comes
 //! next, of a topic that may be gone when it is asked for.
 
+use super::metadata::NO_LEADER;
 use super::operations::TOPIC_OPERATIONS;
 use super::respond::{Answer, Asked, BadRequest};
 use crate::metadata::{is_internal_topic, validate_topic_name, Image, PartitionImage};
@@ -23,7 +24,7 @@ pub(super) async fn run(
 ) -> Result<Answer, BadRequest> {
     let limit = shard.config().max_request_partition_size_limit;
     let response = match shard.image() {
-        Some(image) => page(&image, &request, limit),
+        Some(image) => page(&image, &request, limit, &|p| shard.is_replica_offline(p)),
         None => DescribeTopicPartitionsResponse::default(),
     };
     Ok(asked.answer(&response)?)
@@ -33,6 +34,7 @@ fn page(
     image: &Image,
     request: &DescribeTopicPartitionsRequest,
     limit: u32,
+    is_offline: &dyn Fn(&PartitionImage) -> bool,
 ) -> DescribeTopicPartitionsResponse {
     let (from, from_partition) = match &request.cursor {
         Some(cursor) => (&*cursor.topic_name, cursor.partition_index),
@@ -43,6 +45,7 @@ fn page(
     };
     let mut page = Page {
         image,
+        is_offline,
         left: request.response_partition_limit.clamp(1, limit as i32) as usize,
         response: DescribeTopicPartitionsResponse::default(),
     };
@@ -69,6 +72,7 @@ fn page(
 
 struct Page<'a> {
     image: &'a Image,
+    is_offline: &'a dyn Fn(&PartitionImage) -> bool,
     /// How many partitions it still has room for.
     left: usize,
     response: DescribeTopicPartitionsResponse,
@@ -96,7 +100,10 @@ impl Page<'_> {
             .topics
             .push(DescribeTopicPartitionsResponseTopic {
                 topic_id: topic.id,
-                partitions: partitions.iter().map(partition).collect(),
+                partitions: partitions
+                    .iter()
+                    .map(|one| partition(one, (self.is_offline)(one)))
+                    .collect(),
                 ..failed(name, ErrorCode::None)
             });
         if end < topic.partitions.len() {
@@ -114,8 +121,11 @@ impl Page<'_> {
     }
 }
 
-fn partition(partition: &PartitionImage) -> DescribeTopicPartitionsResponsePartition {
-    DescribeTopicPartitionsResponsePartition {
+fn partition(
+    partition: &PartitionImage,
+    is_offline: bool,
+) -> DescribeTopicPartitionsResponsePartition {
+    let known = DescribeTopicPartitionsResponsePartition {
         partition_index: partition.index,
         leader_id: partition.leader,
         leader_epoch: partition.leader_epoch,
@@ -125,6 +135,15 @@ fn partition(partition: &PartitionImage) -> DescribeTopicPartitionsResponseParti
         eligible_leader_replicas: Some(Vec::new()),
         last_known_elr: Some(Vec::new()),
         ..Default::default()
+    };
+    match is_offline {
+        false => known,
+        true => DescribeTopicPartitionsResponsePartition {
+            error_code: ErrorCode::LeaderNotAvailable.code(),
+            leader_id: NO_LEADER,
+            offline_replicas: partition.replicas.to_vec(),
+            ..known
+        },
     }
 }
 
@@ -240,11 +259,11 @@ mod tests {
         ];
         let image = image();
         assert_eq!(
-            told(page(&image, &ask(&[], 100, None), LIMIT)),
+            told(page(&image, &ask(&[], 100, None), LIMIT, &|_| false)),
             (all.clone(), None)
         );
         let asked = ask(&["c", "b", "a", "b"], 100, None);
-        assert_eq!(told(page(&image, &asked, LIMIT)), (all, None));
+        assert_eq!(told(page(&image, &asked, LIMIT, &|_| false)), (all, None));
     }
 
     #[test]
@@ -255,7 +274,10 @@ mod tests {
             topic("n:o", ErrorCode::InvalidTopicException, &[]),
             topic("nope", ErrorCode::UnknownTopicOrPartition, &[]),
         ];
-        assert_eq!(told(page(&image(), &asked, LIMIT)), (expected, None));
+        assert_eq!(
+            told(page(&image(), &asked, LIMIT, &|_| false)),
+            (expected, None)
+        );
     }
 
     #[test]
@@ -276,7 +298,8 @@ mod tests {
                 let most = limit.clamp(1, broker as i32) as usize;
                 for _ in 0..20 {
                     let at = cursor.as_ref().map(|(name, index)| (name.as_str(), *index));
-                    let (topics, next) = told(page(&image, &ask(names, limit, at), broker));
+                    let (topics, next) =
+                        told(page(&image, &ask(names, limit, at), broker, &|_| false));
                     let before = seen.len();
                     for (name, _, partitions) in &topics {
                         seen.extend(partitions.iter().map(|p| (name.clone(), *p)));
@@ -305,16 +328,22 @@ mod tests {
         let image = image();
         let rest = vec![good("b", &[0]), good("c", &[0, 1, 2, 3])];
         let asked = ask(&[], 100, Some(("aa", 5)));
-        assert_eq!(told(page(&image, &asked, LIMIT)), (rest.clone(), None));
+        assert_eq!(
+            told(page(&image, &asked, LIMIT, &|_| false)),
+            (rest.clone(), None)
+        );
         // With names the missing topic is told.
         let asked = ask(&["a", "b", "c"], 100, Some(("aa", 5)));
         let mut with_error = vec![topic("aa", ErrorCode::UnknownTopicOrPartition, &[])];
         with_error.extend(rest);
-        assert_eq!(told(page(&image, &asked, LIMIT)), (with_error, None));
+        assert_eq!(
+            told(page(&image, &asked, LIMIT, &|_| false)),
+            (with_error, None)
+        );
         // Beyond the topic's last partition: it has shrunk, by being created anew.
         let asked = ask(&["c"], 100, Some(("c", i32::MAX)));
         assert_eq!(
-            told(page(&image, &asked, LIMIT)),
+            told(page(&image, &asked, LIMIT, &|_| false)),
             (vec![good("c", &[])], None)
         );
     }
@@ -326,6 +355,9 @@ mod tests {
             topic("b", ErrorCode::InvalidRequest, &[]),
             topic("a", ErrorCode::InvalidRequest, &[]),
         ];
-        assert_eq!(told(page(&image(), &asked, LIMIT)), (expected, None));
+        assert_eq!(
+            told(page(&image(), &asked, LIMIT, &|_| false)),
+            (expected, None)
+        );
     }
 }

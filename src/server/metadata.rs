@@ -4,7 +4,7 @@ use super::operations::{CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN, TOPIC_OPERATIONS
 use super::respond::{Answer, Asked, BadRequest};
 use crate::controller::NewTopic;
 use crate::metadata::{
-    is_internal_topic, validate_topic_name, Image, TopicImage, OFFSETS_TOPIC_NAME,
+    is_internal_topic, validate_topic_name, Image, PartitionImage, TopicImage, OFFSETS_TOPIC_NAME,
 };
 use crate::protocol::messages::{
     MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
@@ -46,7 +46,7 @@ pub(super) async fn run(
     }
     if let Some(image) = shard.image() {
         response.cluster_id = Some(Str::from(uuid_text::encode(image.cluster_id())));
-        response.topics = wanted.topics(&image, &faults);
+        response.topics = wanted.topics(shard, &image, &faults);
         if request.include_topic_authorized_operations {
             for topic in response.topics.iter_mut().filter(|t| t.error_code == 0) {
                 topic.topic_authorized_operations = TOPIC_OPERATIONS;
@@ -98,11 +98,12 @@ impl Wanted {
 
     fn topics(
         &self,
+        shard: &Shard,
         image: &Image,
         faults: &BTreeMap<String, ErrorCode>,
     ) -> Vec<MetadataResponseTopic> {
         let (names, ids, unnamed) = match self {
-            Wanted::All => return image.topics().map(|topic| known(topic)).collect(),
+            Wanted::All => return image.topics().map(|topic| known(shard, topic)).collect(),
             Wanted::Some {
                 names,
                 ids,
@@ -110,7 +111,7 @@ impl Wanted {
             } => (names, ids, *unnamed),
         };
         let by_name = names.iter().map(|name| match image.topic(name) {
-            Some(topic) => known(topic),
+            Some(topic) => known(shard, topic),
             None => {
                 let code = match faults.get(name) {
                     Some(code) => *code,
@@ -121,7 +122,7 @@ impl Wanted {
             }
         });
         let by_id = ids.iter().map(|id| match image.topic_by_id(id) {
-            Some(topic) => known(topic),
+            Some(topic) => known(shard, topic),
             None => unknown(None, *id, ErrorCode::UnknownTopicId),
         });
         let refused = unnamed.then(|| {
@@ -179,7 +180,7 @@ async fn create_absent(shard: &Shard, names: &BTreeSet<String>) -> BTreeMap<Stri
     faults
 }
 
-fn known(topic: &TopicImage) -> MetadataResponseTopic {
+fn known(shard: &Shard, topic: &TopicImage) -> MetadataResponseTopic {
     MetadataResponseTopic {
         name: Some(Str::from(topic.name.to_string())),
         topic_id: topic.id,
@@ -187,19 +188,36 @@ fn known(topic: &TopicImage) -> MetadataResponseTopic {
         partitions: topic
             .partitions
             .iter()
-            .map(|partition| MetadataResponsePartition {
-                partition_index: partition.index,
-                leader_id: partition.leader,
-                leader_epoch: partition.leader_epoch,
-                replica_nodes: partition.replicas.to_vec(),
-                isr_nodes: partition.isr.to_vec(),
-                ..Default::default()
-            })
+            .map(|partition| known_partition(shard, partition))
             .collect(),
         topic_authorized_operations: OPERATIONS_UNKNOWN,
         ..Default::default()
     }
 }
+
+/// One whose data directory is offline has no leader, as in Kafka.
+fn known_partition(shard: &Shard, partition: &PartitionImage) -> MetadataResponsePartition {
+    let known = MetadataResponsePartition {
+        partition_index: partition.index,
+        leader_id: partition.leader,
+        leader_epoch: partition.leader_epoch,
+        replica_nodes: partition.replicas.to_vec(),
+        isr_nodes: partition.isr.to_vec(),
+        ..Default::default()
+    };
+    match shard.is_replica_offline(partition) {
+        false => known,
+        true => MetadataResponsePartition {
+            error_code: ErrorCode::LeaderNotAvailable.code(),
+            leader_id: NO_LEADER,
+            offline_replicas: partition.replicas.to_vec(),
+            ..known
+        },
+    }
+}
+
+/// Stands for a leader that there is not.
+pub(super) const NO_LEADER: i32 = -1;
 
 fn unknown(name: Option<Str>, id: Uuid, code: ErrorCode) -> MetadataResponseTopic {
     MetadataResponseTopic {

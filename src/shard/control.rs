@@ -62,6 +62,14 @@ pub enum ControlError {
         /// The other.
         other: String,
     },
+    /// A disk is not mounted, most likely.
+    #[error("log.dirs: {first} is empty, but {formatted} belongs to a broker that has run, and none of them holds its metadata log; mount the disk that is missing, or name its directory")]
+    NoMetadataLog {
+        /// The first of `log.dirs`.
+        first: String,
+        /// One that has been used.
+        formatted: String,
+    },
     /// Partitions did not close; the next start re-reads what may not be on disk.
     #[error("not a clean stop: {}", .0.join("; "))]
     NotClean(Vec<String>),

@@ -14,9 +14,9 @@ use super::checkpoints::Dirty;
 use super::messages::{CheckpointLine, Homeless, PartitionKey, PlacedPartition};
 use super::ControlError;
 use crate::config::BrokerConfig;
-use crate::metadata::{Image, PartitionImage, METADATA_TOPIC_NAME};
+use crate::metadata::{Image, METADATA_TOPIC_NAME};
 use crate::runtime::{IoErrorKind, Rt};
-use crate::storage::{DataDir, DataDirError, PartitionName, StartKind};
+use crate::storage::{uuid_text, DataDir, DataDirError, PartitionName, StartKind};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use uuid::Uuid;
@@ -120,8 +120,12 @@ impl Directories {
         usable.filter_map(|(at, directory)| Some((at, directory, directory.data.as_ref()?)))
     }
 
-    /// The ids of those that take new partitions.
+    /// The ids of those that take new partitions. None where there is only one directory: then
+    /// there is nothing to record, and earlier versions of the broker read the records.
     pub fn online_ids(&self) -> Vec<Uuid> {
+        if self.all.len() < 2 {
+            return Vec::new();
+        }
         let online = self.online();
         online
             .map(|(_, _, data)| data.meta().directory_id)
@@ -164,59 +168,57 @@ impl Directories {
                 index: partition.index,
             };
             // One that was moved by hand may have left its lines behind.
-            let lines_at = [home.as_ref().ok().copied(), self.index_of(&recorded)];
+            let lines_at = [
+                home.as_ref().ok().map(|home| home.0),
+                self.index_of(&recorded),
+            ];
             let lines = lines_at.into_iter().flatten();
             let mut lines = lines.map(|dir| self.line(key, &name, dir));
             let line = lines.find(|line| !line.is_empty());
-            let dir = home.as_ref().map_or(self.metadata, |home| *home);
+            let dir = home.as_ref().map_or(self.metadata, |home| home.0);
             PlacedPartition {
                 line: match line {
                     Some(line) => CheckpointLine { dir, ..line },
                     None => CheckpointLine::of_nothing(key, name.topic, dir),
                 },
-                home,
+                may_create: home.as_ref().is_ok_and(|home| home.1),
+                home: home.map(|home| home.0),
             }
         });
         placed.collect()
     }
 
-    /// The directory where the partition is or is to be.
-    fn home(&self, name: &PartitionName, recorded: Uuid) -> Result<usize, Homeless> {
+    /// The directory where the partition is or is to be, and whether it may be created there.
+    fn home(&self, name: &PartitionName, recorded: Uuid) -> Result<(usize, bool), Homeless> {
         let holders: Vec<usize> = self
             .online()
             .filter(|(_, _, data)| data.partitions().binary_search(name).is_ok())
             .map(|(at, _, _)| at)
             .collect();
         let homeless = |dir, reason| Err(Homeless { dir, reason });
-        let paths = |dirs: &[usize]| {
-            let paths = dirs
-                .iter()
-                .map(|dir| self.all[*dir].path.display().to_string());
-            paths.collect::<Vec<_>>().join(" and ")
-        };
-        let several = |holders: &[usize]| {
-            let reason = format!(
-                "it is in {}: only one of them can be right; move the other away",
-                paths(holders)
-            );
-            homeless(None, reason)
-        };
         if let Some(dir) = self.index_of(&recorded) {
-            if let Some(failure) = &*self.all[dir].failure.borrow() {
-                let path = self.all[dir].path.display();
+            if let Some(failure) = self.all[dir].failure() {
+                let path = self.paths(&[dir]);
                 return homeless(
                     Some(dir),
                     format!("its data directory {path} is offline: {failure}"),
                 );
             }
             return match &holders[..] {
-                [moved] if *moved != dir => {
-                    let (here, there) = (paths(&[*moved]), paths(&[dir]));
-                    tracing::warn!(partition = %name, "it was recorded in {there} and is in {here}: it is used there");
-                    Ok(*moved)
+                [] => Ok((dir, true)),
+                holders if holders.contains(&dir) => {
+                    if holders.len() > 1 {
+                        let (all, path) = (self.paths(holders), self.paths(&[dir]));
+                        tracing::warn!(partition = %name, "there is one in each of {all}; the one in {path} is recorded and used, move the others away");
+                    }
+                    Ok((dir, true))
                 }
-                holders if holders.contains(&dir) || holders.is_empty() => Ok(dir),
-                holders => several(holders),
+                [moved] => {
+                    let (here, there) = (self.paths(&[*moved]), self.paths(&[dir]));
+                    tracing::warn!(partition = %name, "it was recorded in {there} and is in {here}: it is used there");
+                    Ok((*moved, false))
+                }
+                holders => homeless(None, self.several(holders)),
             };
         }
         let offline: Vec<usize> = self
@@ -224,22 +226,37 @@ impl Directories {
             .filter(|(_, directory)| !directory.is_online())
             .map(|(at, _)| at)
             .collect();
+        // It may be in one that cannot be read now: what has its name elsewhere may be of a
+        // topic that was deleted.
+        if !offline.is_empty() && (!recorded.is_nil() || holders.is_empty()) {
+            let paths = self.paths(&offline);
+            let dir = offline.first().copied().filter(|_| offline.len() == 1);
+            return homeless(dir, format!("it may be in {paths}, which is offline"));
+        }
         match (&holders[..], recorded.is_nil()) {
-            ([dir], _) => Ok(*dir),
-            ([], _) if !offline.is_empty() => homeless(
-                offline.first().copied().filter(|_| offline.len() == 1),
-                format!("it may be in {}, which is offline", paths(&offline)),
-            ),
-            ([], true) => Ok(self.metadata),
+            ([dir], nil) => Ok((*dir, nil && offline.is_empty())),
+            ([], true) => Ok((self.metadata, true)),
             ([], false) => homeless(
                 None,
                 format!(
                     "it was put into a data directory with directory.id={}, which is not among log.dirs; bring that directory back, or delete the topic",
-                    crate::storage::uuid_text::encode(recorded)
+                    uuid_text::encode(recorded)
                 ),
             ),
-            (holders, _) => several(holders),
+            (holders, _) => homeless(None, self.several(holders)),
         }
+    }
+
+    fn paths(&self, dirs: &[usize]) -> String {
+        let paths = dirs
+            .iter()
+            .map(|dir| self.all[*dir].path.display().to_string());
+        paths.collect::<Vec<_>>().join(" and ")
+    }
+
+    fn several(&self, holders: &[usize]) -> String {
+        let paths = self.paths(holders);
+        format!("there is one in each of {paths}, and only one can be right; move the others away")
     }
 
     fn index_of(&self, id: &Uuid) -> Option<usize> {
@@ -301,30 +318,38 @@ impl Directory {
 /// Where the metadata log is: the one directory that has it, or the first, at the first start.
 async fn find_metadata(rt: &Rt, paths: &[PathBuf]) -> Result<usize, ControlError> {
     let mut found = Vec::new();
+    let mut formatted = Vec::new();
     let mut unreadable = None;
     for (at, path) in paths.iter().enumerate() {
-        let log = rt.dir(path).subdir(&format!("{METADATA_TOPIC_NAME}-0"));
+        let dir = rt.dir(path);
+        let log = dir.subdir(&format!("{METADATA_TOPIC_NAME}-0"));
         match log.exists().await {
             Ok(true) => found.push(at),
             Ok(false) => {}
             Err(error) if error.kind == IoErrorKind::NotFound => {}
             Err(error) => unreadable = Some(error),
         }
+        match DataDir::is_formatted(&dir).await {
+            Ok(true) => formatted.push(at),
+            Ok(false) => {}
+            Err(error) => unreadable = Some(error),
+        }
     }
     match (&found[..], unreadable) {
         ([one], _) => Ok(*one),
-        ([], None) => Ok(0),
-        // It may be there.
-        ([], Some(error)) => Err(DataDirError::Io(error).into()),
         ([one, other, ..], _) => Err(ControlError::TwoMetadataLogs {
             one: paths[*one].display().to_string(),
             other: paths[*other].display().to_string(),
         }),
+        // It may be there.
+        ([], Some(error)) => Err(DataDirError::Io(error).into()),
+        // The first one is formatted first, so this is a disk that is not mounted.
+        ([], None) if !formatted.is_empty() && !formatted.contains(&0) => {
+            Err(ControlError::NoMetadataLog {
+                first: paths[0].display().to_string(),
+                formatted: paths[formatted[0]].display().to_string(),
+            })
+        }
+        ([], None) => Ok(0),
     }
-}
-
-/// Whether the replica of `partition` on this broker is in a directory that is offline.
-pub(super) fn is_in(partition: &PartitionImage, broker: i32, directories: &[Uuid]) -> bool {
-    let directory = partition.directory(broker);
-    !directory.is_nil() && directories.contains(&directory)
 }

@@ -243,6 +243,9 @@ pub struct PlacedPartition {
     pub line: CheckpointLine,
     /// The data directory that it is in, by its place in `log.dirs`.
     pub home: Result<usize, Homeless>,
+    /// Whether what is not there may be created, and what is of another topic removed: only
+    /// where the partition can be nowhere else.
+    pub may_create: bool,
 }
 
 /// Why a partition can't be opened anywhere.

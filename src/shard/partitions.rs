@@ -4,7 +4,7 @@ use super::messages::{
     CheckpointLine, CloseSummary, Homeless, LoadOrder, LoadSummary, PartitionKey, PlacedPartition,
     Pong, Request,
 };
-use super::place::{Directories, OpenError};
+use super::place::{Directories, Home, OpenError};
 use super::space::{checkpointed, half_made};
 use super::Shard;
 use crate::config::{ConfigError, TopicConfig};
@@ -157,11 +157,17 @@ impl Shard {
             self.0.partitions.dirs.add(dir, room);
         }
         let mut wanted = Vec::new();
-        for PlacedPartition { line, home } in order.partitions {
+        for PlacedPartition {
+            line,
+            home,
+            may_create,
+        } in order.partitions
+        {
             let Some(topic) = order.image.topic_by_id(&line.key.topic_id) else {
                 unreachable!("the partitions are those of the image");
             };
-            let clean = home.as_ref().is_ok_and(|dir| order.dirs[*dir].clean);
+            let home = home.map(|dir| Home { dir, may_create });
+            let clean = home.as_ref().is_ok_and(|home| order.dirs[home.dir].clean);
             let load = PartitionLoad::Open {
                 clean,
                 recovery_point: line.recovery_point,
@@ -215,7 +221,7 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
-        home: Result<usize, Homeless>,
+        home: Result<Home, Homeless>,
         progress: &Progress,
     ) {
         let opened = self.open(topic, key, load, home).await;
@@ -357,17 +363,17 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
-        home: Result<usize, Homeless>,
+        home: Result<Home, Homeless>,
     ) -> Result<LoadReport, String> {
         let (recovery_point, high_watermark) = checkpointed(load);
         let dir = home
             .as_ref()
-            .map_or_else(|homeless| homeless.dir, |dir| Some(*dir));
+            .map_or_else(|homeless| homeless.dir, |home| Some(home.dir));
         let opened = match home {
-            Ok(dir) => self
-                .try_open(topic, key, load, dir)
+            Ok(home) => self
+                .try_open(topic, key, load, home)
                 .await
-                .map(|opened| (opened, dir)),
+                .map(|opened| (opened, home.dir)),
             Err(homeless) => Err(OpenError::Homeless(homeless.reason)),
         };
         let (slot, result) = match opened {
@@ -385,7 +391,11 @@ impl Shard {
             Err(error) => {
                 let name = name_of(topic, key).to_string();
                 if let (true, Some(dir)) = (error.is_no_space(), dir) {
-                    self.open_when_there_is_space(topic.clone(), key, half_made(load), dir);
+                    let home = Home {
+                        dir,
+                        may_create: true,
+                    };
+                    self.open_when_there_is_space(topic.clone(), key, half_made(load), home);
                 }
                 (Slot::Offline { name, dir }, Err(error.to_string()))
             }
@@ -400,14 +410,17 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
-        at: usize,
+        home: Home,
     ) -> Result<(Partition, LoadReport), OpenError> {
         let config = self.config_of(topic)?;
         let image = &topic.partitions[key.index as usize];
         let (dir, load) = self
-            .directory(&name_of(topic, key), at, topic.id, load)
+            .directory(&name_of(topic, key), home, topic.id, load)
             .await?;
-        let storage = self.0.storage.in_room(self.0.partitions.dirs.room(at));
+        let storage = self
+            .0
+            .storage
+            .in_room(self.0.partitions.dirs.room(home.dir));
         let options = PartitionOptions {
             id: PartitionId {
                 topic_id: topic.id,
@@ -420,7 +433,7 @@ impl Shard {
             replication_factor: image.replicas.len(),
             load,
             write_budget: self.0.write_budget.clone(),
-            record_log_start: self.log_start_recorder(key, topic.name.clone(), at),
+            record_log_start: self.log_start_recorder(key, topic.name.clone(), home.dir),
         };
         let recorded = match options.load {
             PartitionLoad::Open { high_watermark, .. } => high_watermark.unwrap_or(0),
@@ -438,7 +451,7 @@ impl Shard {
         let shard = self.clone();
         partition.on_device_error(move |id, reason| {
             let request = Request::DataDirFailed {
-                dir: at,
+                dir: home.dir,
                 reason: format!("partition {id}: {reason}"),
             };
             let rt = shard.rt().clone();

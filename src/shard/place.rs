@@ -4,7 +4,6 @@
 //! The control executor decides which directory a partition is in (`directories.rs`); here
 //! that directory is found or made, and removed.
 
-use super::directories;
 use super::messages::{Homeless, LoadDir, PartitionKey};
 use super::Shard;
 use crate::config::ConfigError;
@@ -30,6 +29,16 @@ struct Directory {
     room: Room,
     /// Why it is offline, if it is.
     offline: Option<String>,
+}
+
+/// Where a partition is, or is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Home {
+    /// The data directory, by its place in `log.dirs`.
+    pub dir: usize,
+    /// Whether what is not there may be created, and what is of another topic removed: only
+    /// where the partition can be nowhere else.
+    pub may_create: bool,
 }
 
 impl Directories {
@@ -82,16 +91,22 @@ impl Directories {
         self.0.borrow()[dir].offline.clone()
     }
 
-    fn offline_ids(&self) -> Vec<Uuid> {
+    /// Whether the directory of this id is offline. One that could not be read at the start
+    /// may have any id that is not known.
+    fn is_offline(&self, id: Uuid) -> bool {
         let dirs = self.0.borrow();
-        let offline = dirs.iter().filter(|dir| dir.offline.is_some());
-        offline.map(|dir| dir.id).collect()
+        match dirs.iter().find(|dir| dir.id == id) {
+            Some(dir) => dir.offline.is_some(),
+            None => dirs.iter().any(|dir| dir.id.is_nil()),
+        }
     }
 }
 
 /// Why a partition is offline.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
+    #[error("{path} holds nothing of this topic, which may be in another data directory, so it is not created anew; bring the partition's directory back, or delete the topic")]
+    NotCreated { path: String },
     #[error("{0}")]
     Homeless(String),
     #[error("its data directory {path} is offline: {reason}")]
@@ -136,8 +151,8 @@ impl Shard {
     /// Whether this broker's replica of the partition is in a data directory that is
     /// offline: nobody leads it then.
     pub fn is_replica_offline(&self, partition: &PartitionImage) -> bool {
-        let offline = self.0.partitions.dirs.offline_ids();
-        !offline.is_empty() && directories::is_in(partition, self.config().node_id, &offline)
+        let id = partition.directory(self.config().node_id);
+        !id.is_nil() && self.0.partitions.dirs.is_offline(id)
     }
 
     /// Takes a data directory offline, and all that lies in it.
@@ -168,14 +183,18 @@ impl Shard {
     }
 
     /// The directory that the controller has chosen for a new partition.
-    pub(super) fn home_of_new(&self, partition: &PartitionImage) -> Result<usize, Homeless> {
+    pub(super) fn home_of_new(&self, partition: &PartitionImage) -> Result<Home, Homeless> {
         let id = partition.directory(self.config().node_id);
         let dirs = self.0.partitions.dirs.0.borrow();
         let found = match id.is_nil() {
             true => dirs.iter().position(|dir| dir.offline.is_none()),
             false => dirs.iter().position(|dir| dir.id == id),
         };
-        found.ok_or_else(|| Homeless {
+        let home = found.map(|dir| Home {
+            dir,
+            may_create: true,
+        });
+        home.ok_or_else(|| Homeless {
             dir: None,
             reason: "its data directory is not among log.dirs".to_owned(),
         })
@@ -224,11 +243,11 @@ impl Shard {
     pub(super) async fn directory(
         &self,
         name: &PartitionName,
-        at: usize,
+        home: Home,
         topic_id: Uuid,
         load: PartitionLoad,
     ) -> Result<(Dir, PartitionLoad), OpenError> {
-        let data_dir = self.0.partitions.dirs.path(at)?;
+        let data_dir = self.0.partitions.dirs.path(home.dir)?;
         let dir = self.rt().dir(&data_dir).subdir(&name.to_string());
         let path = || dir.path().display().to_string();
         let recorded = match load {
@@ -252,8 +271,14 @@ impl Shard {
                         flushed,
                     })
                 }
+                TopicIdFile::Read(_) if !home.may_create => {
+                    return Err(OpenError::NotCreated { path: path() })
+                }
                 // Of a deleted topic of the same name, whose removal was cut short.
-                TopicIdFile::Read(_) => self.remove_directory(name, at, Duration::ZERO).await?,
+                TopicIdFile::Read(_) => {
+                    self.remove_directory(name, home.dir, Duration::ZERO)
+                        .await?
+                }
                 TopicIdFile::Lost(why) => {
                     let bytes = partition_dir::log_bytes(&dir).await?;
                     // Whose records are they? A line in a checkpoint file is written for a
@@ -285,6 +310,9 @@ impl Shard {
                 path: path(),
                 flushed,
             });
+        }
+        if !home.may_create {
+            return Err(OpenError::NotCreated { path: path() });
         }
         let dir = partition_dir::create(self.rt(), &data_dir, name, topic_id).await?;
         Ok((dir, PartitionLoad::Create))

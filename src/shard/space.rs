@@ -15,6 +15,7 @@
 
 use super::messages::PartitionKey;
 use super::partitions::{name_of, Named, Slot};
+use super::place::Home;
 use super::Shard;
 use crate::metadata::TopicImage;
 use crate::partition::PartitionLoad;
@@ -213,7 +214,7 @@ impl Shard {
         topic: Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
-        dir: usize,
+        home: Home,
     ) {
         let shard = self.clone();
         self.rt().spawn(Queue::Background, async move {
@@ -223,7 +224,7 @@ impl Shard {
                     return;
                 }
                 or(stop, shard.rt().sleep(OPEN_PAUSE)).await;
-                if shard.is_stopping() || !shard.open_again(&topic, key, load, dir).await {
+                if shard.is_stopping() || !shard.open_again(&topic, key, load, home).await {
                     return;
                 }
             }
@@ -237,7 +238,7 @@ impl Shard {
         topic: &Arc<TopicImage>,
         key: PartitionKey,
         load: PartitionLoad,
-        dir: usize,
+        home: Home,
     ) -> bool {
         let partitions = &self.0.partitions;
         let is_offline = || partitions.is_offline(&key);
@@ -251,7 +252,7 @@ impl Shard {
             .and_then(|image| image.topic_by_id(&topic.id))
             .unwrap_or(topic);
         let name = name_of(topic, key);
-        match self.try_open(topic, key, load, dir).await {
+        match self.try_open(topic, key, load, home).await {
             Ok((partition, _)) if is_offline() => {
                 let (recovery_point, high_watermark) = checkpointed(load);
                 partitions.put(
@@ -259,7 +260,7 @@ impl Shard {
                     Slot::Online(Named {
                         key,
                         topic: topic.name.clone(),
-                        dir,
+                        dir: home.dir,
                         partition,
                         recovery_point,
                         high_watermark,
@@ -273,7 +274,7 @@ impl Shard {
             Ok((partition, _)) => {
                 // Its topic was deleted meanwhile.
                 partition.delete().await;
-                if let Err(error) = self.remove_directory(&name, dir, Duration::ZERO).await {
+                if let Err(error) = self.remove_directory(&name, home.dir, Duration::ZERO).await {
                     tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
                 }
                 false

@@ -166,6 +166,15 @@ impl DataDir {
         })
     }
 
+    /// Whether a directory was ever used as one. Changes nothing.
+    pub async fn is_formatted(dir: &Dir) -> Result<bool, IoError> {
+        match dir.read_small(META_FILE, SMALL_FILE_BYTES_MAX).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind == IoErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Its path.
     pub fn path(&self) -> &Path {
         self.dir.path()

@@ -45,7 +45,7 @@ pub use executor::{
 };
 pub use file::NativeFile;
 pub use limits::{memlock_limit, nofile_limit, space, ProcessLimit};
-pub use machine::{absolute, pause, ram_bytes, resolve};
+pub use machine::{absolute, is_same_place, pause, ram_bytes, resolve};
 pub use mesh::{mesh, NativeMesh, NativeMeshSeat, NativeReplyTo};
 pub use net::{
     NativeAccepted, NativeConn, NativeConnCloser, NativeConnReader, NativeConnWriter,
