@@ -1,9 +1,7 @@
 //! Several data directories: what is placed where, and one that is away, swapped or new.
 
 use super::broker::{Broker, Launch};
-use super::client::{
-    batch_of, create_topic, fetch, fetch_all, produce, produce_ok, text, with,
-};
+use super::client::{batch_of, create_topic, fetch, fetch_all, produce, produce_ok, text, with};
 use super::{data_dir, launch};
 use highwater::client::BrokerConnection;
 use highwater::protocol::messages::*;
@@ -117,6 +115,7 @@ async fn leaderless(c: &BrokerConnection, topic: &str) -> Option<BTreeSet<i32>> 
             name: Some(text(topic)),
             ..Default::default()
         }]),
+        allow_auto_topic_creation: false,
         ..Default::default()
     };
     let answer = c.call(&request).await.expect("an answer");
