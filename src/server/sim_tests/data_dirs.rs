@@ -425,7 +425,7 @@ fn scanned_without_markers(unclean: &[&str]) -> u64 {
     story.world.block_on(&rt, async {
         let connection = connect(&clients, addr).await.expect("it serves");
         create_with(&connection, TOPIC, 6, &[]).await;
-        fill(&connection, 0..6, 80, &mut ledger).await;
+        fill(&connection, 0..6, 120, &mut ledger).await;
         stop(running).await.expect("a clean stop");
     });
     for dir in [FIRST, SECOND] {
@@ -468,7 +468,7 @@ fn given_one_marker_that_is_missing_then_only_the_partitions_there_are_recovered
 
 #[test]
 fn given_a_directory_that_cannot_be_read_at_the_start_then_its_partitions_wait_for_its_return() {
-    for (seed, op) in (0..).zip(["list", "lock", "open", "read"]) {
+    for (seed, op) in (0..).zip(["list", "lock", "read"]) {
         let story = Story::new(seed);
         let running = boot(&story).expect("it starts");
         let (rt, clients, disk) = (story.broker.rt(), story.client.rt(), story.broker.disk());
