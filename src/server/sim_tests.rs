@@ -9,6 +9,7 @@
 
 mod admin_http;
 mod compaction;
+mod data_dirs;
 mod full_disk;
 mod group_members;
 mod groups;

@@ -63,12 +63,10 @@ pub enum ControlError {
         other: String,
     },
     /// A disk is not mounted, most likely.
-    #[error("log.dirs: {first} is empty, but {formatted} belongs to a broker that has run, and none of them holds its metadata log; mount the disk that is missing, or name its directory")]
+    #[error("log.dirs: {used} belongs to a broker that has run, but none of these directories holds its metadata log (__cluster_metadata-0); mount the disk that is missing, or name its directory")]
     NoMetadataLog {
-        /// The first of `log.dirs`.
-        first: String,
         /// One that has been used.
-        formatted: String,
+        used: String,
     },
     /// Partitions did not close; the next start re-reads what may not be on disk.
     #[error("not a clean stop: {}", .0.join("; "))]

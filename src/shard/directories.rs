@@ -318,7 +318,7 @@ impl Directory {
 /// Where the metadata log is: the one directory that has it, or the first, at the first start.
 async fn find_metadata(rt: &Rt, paths: &[PathBuf]) -> Result<usize, ControlError> {
     let mut found = Vec::new();
-    let mut formatted = Vec::new();
+    let (mut formatted, mut has_run) = (Vec::new(), Vec::new());
     let mut unreadable = None;
     for (at, path) in paths.iter().enumerate() {
         let dir = rt.dir(path);
@@ -334,6 +334,11 @@ async fn find_metadata(rt: &Rt, paths: &[PathBuf]) -> Result<usize, ControlError
             Ok(false) => {}
             Err(error) => unreadable = Some(error),
         }
+        match DataDir::has_run(&dir).await {
+            Ok(true) => has_run.push(at),
+            Ok(false) => {}
+            Err(error) => unreadable = Some(error),
+        }
     }
     match (&found[..], unreadable) {
         ([one], _) => Ok(*one),
@@ -343,11 +348,15 @@ async fn find_metadata(rt: &Rt, paths: &[PathBuf]) -> Result<usize, ControlError
         }),
         // It may be there.
         ([], Some(error)) => Err(DataDirError::Io(error).into()),
-        // The first one is formatted first, so this is a disk that is not mounted.
+        // A disk that is not mounted. (A lone directory without its metadata log is refused
+        // by the controller, which knows what should be there.)
+        ([], None) if paths.len() > 1 && !has_run.is_empty() => Err(ControlError::NoMetadataLog {
+            used: paths[has_run[0]].display().to_string(),
+        }),
+        // The first one is formatted first.
         ([], None) if !formatted.is_empty() && !formatted.contains(&0) => {
             Err(ControlError::NoMetadataLog {
-                first: paths[0].display().to_string(),
-                formatted: paths[formatted[0]].display().to_string(),
+                used: paths[formatted[0]].display().to_string(),
             })
         }
         ([], None) => Ok(0),

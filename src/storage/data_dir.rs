@@ -175,6 +175,18 @@ impl DataDir {
         }
     }
 
+    /// Whether a broker has served from a directory: the first start of all writes the
+    /// checkpoints only when there is a metadata log. Changes nothing.
+    pub async fn has_run(dir: &Dir) -> Result<bool, IoError> {
+        match dir.list().await {
+            Ok(entries) => Ok(entries
+                .iter()
+                .any(|entry| entry.name == RECOVERY_POINT_FILE)),
+            Err(error) if error.kind == IoErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Its path.
     pub fn path(&self) -> &Path {
         self.dir.path()

@@ -17,6 +17,7 @@ mod compaction;
 mod compaction_groups;
 mod connections;
 mod corruption;
+mod data_dirs;
 mod describe;
 mod exhaustion;
 mod faulty_disk;
