@@ -21,7 +21,7 @@ use crate::metadata::TopicImage;
 use crate::partition::PartitionLoad;
 use crate::runtime::local::Event;
 use crate::runtime::{Dir, Queue, Space};
-use crate::storage::Room;
+use crate::storage::{Allowance, Room};
 use futures_lite::future::or;
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -67,8 +67,8 @@ struct Thresholds {
 /// What a look leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// The guard is off.
-    Unguarded,
+    /// The guard is off. So many bytes may be reserved ahead of writes until the next look.
+    Unguarded(u64),
     /// So many bytes may be taken until the next look.
     Open(u64),
     /// Records are refused.
@@ -93,7 +93,7 @@ impl Thresholds {
 /// `was_low`: how the last look ended. `sharers`: how many take from the same space.
 fn judge(was_low: bool, setting: i64, space: Space, sharers: u64) -> Verdict {
     let Some(thresholds) = Thresholds::of(setting, space.total_bytes) else {
-        return Verdict::Unguarded;
+        return Verdict::Unguarded(space.usable_bytes / sharers.max(1));
     };
     let needed = match was_low {
         true => thresholds.resume,
@@ -155,8 +155,10 @@ impl Shard {
         // All shards see the same; one says so.
         let tells = self.me() == 0;
         match verdict {
-            Verdict::Unguarded => room.end_look(&look, Ok(None)),
-            Verdict::Open(allowance) => room.end_look(&look, Ok(Some(allowance))),
+            Verdict::Unguarded(bytes) => {
+                room.end_look(&look, Ok(Some(Allowance::Unguarded(bytes))));
+            }
+            Verdict::Open(bytes) => room.end_look(&look, Ok(Some(Allowance::Guarded(bytes)))),
             Verdict::Low(Thresholds { min_free, resume }) => {
                 let reason = format!(
                     "the data directory {dir} has {usable} bytes free; below {min_free} (log.dir.min.free.bytes) it takes no records until {resume} are free: free space on it, or lower the setting"
@@ -366,6 +368,13 @@ mod tests {
         assert!(matches!(judge(false, 99), Verdict::Low(_)));
         assert!(matches!(judge(true, 124), Verdict::Low(_)));
         assert_eq!(judge(true, 125), Verdict::Open(18));
+    }
+
+    #[test]
+    fn without_a_guard_no_writer_reserves_all_that_is_free() {
+        let verdict = |usable| judge(false, 0, space(100_000, usable), 6);
+        assert_eq!(verdict(60_000), Verdict::Unguarded(10_000));
+        assert_eq!(verdict(5), Verdict::Unguarded(0));
     }
 
     #[test]

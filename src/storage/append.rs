@@ -219,10 +219,9 @@ impl LogShared {
             if let Some(_taken) = room.reserve(size - segment.allocated()) {
                 match file.pre_allocate(size).await {
                     Ok(()) => segment.set_allocated(size),
-                    // The file may have got all that was left; others need it too.
-                    Err(error) if error.is_no_space() => {
-                        file.truncate(segment.allocated()).await?;
-                    }
+                    // What the file got is for its next writes. To give it back would help
+                    // nobody at once: a file system may keep it until its journal commits.
+                    Err(error) if error.is_no_space() => {}
                     Err(error) => return Err(error),
                 }
             }

@@ -67,7 +67,7 @@ pub use producer_state::{
 pub use read::ReadSlices;
 pub use retention::{RemovedHead, RetentionError, RetentionRules};
 pub use retire::RetireError;
-pub use room::{Room, Taken};
+pub use room::{Allowance, Room, Taken};
 pub use scrub::Scrubbed;
 pub use throttle::Throttle;
 pub use timestamps::TimestampOffset;

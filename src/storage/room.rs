@@ -5,6 +5,8 @@
 //! the disk cannot fill between two looks, however fast the writers are: at half of the
 //! allowance a look is asked for, and beyond it nothing more is admitted before one.
 //! What a look may not have seen, because it is not on the disk yet, stays counted.
+//! Where nobody guards the directory everything is admitted, but what is reserved ahead is
+//! limited all the same: one file must not take what the others need for their next write.
 //!
 //! What it is not: it knows no file system, and decides no threshold.
 
@@ -18,8 +20,8 @@ pub struct Room(Rc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// Bytes until the next look; `None`: nobody guards it.
-    allowance: Cell<Option<u64>>,
+    /// Bytes until the next look; `None`: nobody has looked.
+    allowance: Cell<Option<Allowance>>,
     /// Bytes counted against the allowance.
     taken: Cell<u64>,
     /// Bytes of these that are not on the disk yet.
@@ -29,6 +31,16 @@ struct Shared {
     refused: Cell<u64>,
     look_wanted: Cell<bool>,
     wanted: Event,
+}
+
+/// What a look at the file system allows until the next, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allowance {
+    /// So much may be written and reserved.
+    Guarded(u64),
+    /// Anything may be written; so much may be reserved ahead of the writes, less what is
+    /// written.
+    Unguarded(u64),
 }
 
 /// Room that is taken for something that is not written yet; dropped once it is, or has
@@ -49,7 +61,8 @@ impl Room {
     /// Takes room for a write, or says why there is none.
     pub fn admit(&self, bytes: u64) -> Result<Taken, Rc<str>> {
         self.check()?;
-        if self.fits(bytes) {
+        let guarded = !matches!(self.0.allowance.get(), Some(Allowance::Unguarded(_)));
+        if !guarded || self.fits(bytes) {
             return Ok(self.take(bytes));
         }
         self.want_look();
@@ -103,12 +116,12 @@ impl Room {
 
     /// What a look has led to: an allowance until the next (`None`: no limit), or why
     /// nothing is admitted.
-    pub fn end_look(&self, look: &Look, verdict: Result<Option<u64>, String>) {
+    pub fn end_look(&self, look: &Look, verdict: Result<Option<Allowance>, String>) {
         let since = self.0.taken.get() - look.taken;
         self.0.taken.set(look.outstanding + since);
         let (allowance, refusal) = match verdict {
             Ok(allowance) => (allowance, None),
-            Err(reason) => (Some(0), Some(Rc::from(reason))),
+            Err(reason) => (Some(Allowance::Guarded(0)), Some(Rc::from(reason))),
         };
         self.0.allowance.set(allowance);
         self.0.refusal.replace(refusal);
@@ -116,7 +129,8 @@ impl Room {
 
     fn fits(&self, bytes: u64) -> bool {
         let taken = self.0.taken.get().saturating_add(bytes);
-        self.0.allowance.get().is_none_or(|most| taken <= most)
+        let allowance = self.0.allowance.get();
+        allowance.is_none_or(|allowance| taken <= allowance.bytes())
     }
 
     fn take(&self, bytes: u64) -> Taken {
@@ -124,7 +138,7 @@ impl Room {
         shared.taken.set(shared.taken.get() + bytes);
         shared.outstanding.set(shared.outstanding.get() + bytes);
         let most = shared.allowance.get();
-        if most.is_some_and(|most| shared.taken.get() >= most / 2) {
+        if most.is_some_and(|most| shared.taken.get() >= most.bytes() / 2) {
             self.want_look();
         }
         Taken {
@@ -141,6 +155,14 @@ impl Room {
 
     fn count_refused(&self) {
         self.0.refused.set(self.0.refused.get() + 1);
+    }
+}
+
+impl Allowance {
+    fn bytes(self) -> u64 {
+        match self {
+            Allowance::Guarded(bytes) | Allowance::Unguarded(bytes) => bytes,
+        }
     }
 }
 
@@ -168,7 +190,7 @@ impl Drop for Taken {
 mod tests {
     use super::*;
 
-    fn look(room: &Room, verdict: Result<Option<u64>, String>) {
+    fn look(room: &Room, verdict: Result<Option<Allowance>, String>) {
         let look = room.begin_look();
         room.end_look(&look, verdict);
     }
@@ -176,7 +198,7 @@ mod tests {
     #[test]
     fn what_is_admitted_never_exceeds_the_allowance_and_half_of_it_asks_for_a_look() {
         let room = Room::default();
-        look(&room, Ok(Some(100)));
+        look(&room, Ok(Some(Allowance::Guarded(100))));
         let first = room.admit(40).unwrap();
         assert!(!room.0.look_wanted.get());
         let second = room.admit(20).unwrap();
@@ -197,14 +219,14 @@ mod tests {
     #[test]
     fn what_a_look_may_not_have_seen_stays_counted() {
         let room = Room::default();
-        look(&room, Ok(Some(100)));
+        look(&room, Ok(Some(Allowance::Guarded(100))));
         let unwritten = room.admit(60).unwrap();
         let written = room.admit(10).unwrap();
         drop(written);
         let look = room.begin_look();
         let meanwhile = room.admit(20).unwrap();
         drop((unwritten, meanwhile));
-        room.end_look(&look, Ok(Some(100)));
+        room.end_look(&look, Ok(Some(Allowance::Guarded(100))));
         assert_eq!(room.0.taken.get(), 80);
         assert_eq!(room.0.outstanding.get(), 0);
     }
@@ -219,5 +241,23 @@ mod tests {
         assert_eq!(room.refused(), 1);
         look(&room, Ok(None));
         assert!(room.admit(1 << 40).is_ok());
+    }
+
+    #[test]
+    fn without_a_guard_everything_is_admitted_and_what_is_reserved_ahead_is_limited() {
+        let room = Room::default();
+        look(&room, Ok(Some(Allowance::Unguarded(100))));
+        let reserved = room.reserve(40).unwrap();
+        assert!(!room.0.look_wanted.get());
+        let written = room.admit(1_000).unwrap();
+        assert!(room.0.look_wanted.get(), "a writer took what was there");
+        assert!(room.reserve(1).is_none());
+        drop((reserved, written));
+        assert!(room.reserve(1).is_none(), "the next look says what is left");
+        look(&room, Ok(Some(Allowance::Unguarded(10))));
+        assert!(room.reserve(11).is_none());
+        assert!(room.reserve(10).is_some());
+        assert!(!room.is_low());
+        assert_eq!(room.refused(), 0);
     }
 }
