@@ -20,6 +20,11 @@ impl Partition {
             .then_some(config.min_cleanable_dirty_ratio)
     }
 
+    /// The size that its segments are limited to (`segment.bytes`).
+    pub fn segment_bytes(&self) -> u32 {
+        self.0.config.borrow().segment_bytes
+    }
+
     /// What of the log is to be compacted. `None` where nothing may be: `cleanup.policy` lacks
     /// `compact`, the partition takes no writes at the moment, or damage was found in it.
     ///
