@@ -108,20 +108,25 @@ impl Admin {
 
     /// Why it is not ready.
     pub(super) async fn readiness(&self) -> Result<(), String> {
+        self.not_ended()?;
+        let pongs = self.0.pulse.feel().await?;
+        // Much may have happened meanwhile.
+        self.not_ended()?;
+        if self.0.phase.get() == Phase::Loading {
+            let status = LoadStatus::of(&pongs);
+            return Err(format!("loading partitions: {status}"));
+        }
+        Ok(())
+    }
+
+    /// Why it serves no more, if so. What ended it is told rather than that it ends.
+    fn not_ended(&self) -> Result<(), String> {
         if let Some(reason) = self.0.control.failure() {
             return Err(format!("the data directory is offline: {reason}"));
         }
-        if self.0.phase.get() == Phase::Stopping {
-            return Err("stopping".to_owned());
-        }
-        let pongs = self.0.pulse.feel().await?;
         match self.0.phase.get() {
-            Phase::Serving => Ok(()),
             Phase::Stopping => Err("stopping".to_owned()),
-            Phase::Loading => {
-                let status = LoadStatus::of(&pongs);
-                Err(format!("loading partitions: {status}"))
-            }
+            Phase::Loading | Phase::Serving => Ok(()),
         }
     }
 
