@@ -74,7 +74,7 @@ fn given_a_disk_that_is_short_of_space_then_only_a_round_that_has_room_begins() 
             let connection = connect(&clients, running.addr).await.expect("it serves");
             let lag = [
                 ("message.timestamp.type", "LogAppendTime"),
-                ("min.compaction.lag.ms", "600000"),
+                ("min.compaction.lag.ms", "300000"),
             ];
             create_with(&connection, &lag).await.expect("an answer");
             for value in 1..=300 {
@@ -92,7 +92,7 @@ fn given_a_disk_that_is_short_of_space_then_only_a_round_that_has_room_begins() 
             assert_eq!(refused, None, "the directory is short of space");
             check(&connection, &ledger).await.expect("an answer");
             assert_eq!(ledger.removed.get(), 0, "no record is old enough");
-            rt.sleep(Duration::from_secs(700)).await;
+            rt.sleep(Duration::from_secs(400)).await;
             check(&connection, &ledger).await.expect("an answer");
             assert_eq!(ledger.removed.get() > 0, fits, "{room} bytes are free");
             disk.set_capacity(u64::MAX);
