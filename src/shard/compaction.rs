@@ -3,13 +3,14 @@
 //! One task of a shard, in the background queue, compacts one log after the other: the
 //! one that needs it most ([`Urgency`]), as long as there is one; then it looks again
 //! after `log.cleaner.backoff.ms`. Why it disturbs nobody: it gives way wherever it
-//! works for long, its bytes are paid for by the limit that all background work of the
-//! shard shares, and its one large piece of memory, the map of keys, is the shard's
-//! share of `log.cleaner.dedupe.buffer.size`.
+//! works for long, its bytes are paid for by the shard's share of
+//! `log.cleaner.io.max.bytes.per.second`, and its one large piece of memory, the map of
+//! keys, is the shard's share of `log.cleaner.dedupe.buffer.size`.
 //!
-//! A round ends early when the shard stops, when its topic's settings change and when
-//! its topic is deleted. A log whose round failed is left alone, longer and longer, and
-//! counted until a round of it ends well.
+//! A round ends early when the shard stops, when its topic's settings change, when its
+//! topic is deleted and when a data directory becomes short of space. One whose log's
+//! directory has no room for it does not begin ([`bytes_wanted`]). A log whose round
+//! failed is left alone, longer and longer, and counted until a round of it ends well.
 //!
 //! What it is not: what a round keeps and how it replaces files is the storage's.
 
@@ -22,7 +23,7 @@ use crate::runtime::{Mono, Queue};
 use crate::storage::{Compacted, CompactionError, CompactionMeans, CompactionNeed};
 use futures_lite::future::or;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What a shard's compaction is at.
@@ -31,6 +32,8 @@ pub(super) struct Compaction {
     /// The round under way.
     round: RefCell<Option<(PartitionKey, Event)>>,
     failed: RefCell<BTreeMap<PartitionKey, Failed>>,
+    /// Those whose round would find no room now.
+    put_off: RefCell<BTreeSet<PartitionKey>>,
     dirty_percent_max: Cell<u64>,
     map_bytes: Cell<u64>,
 }
@@ -76,8 +79,20 @@ impl Urgency {
     }
 }
 
+/// The free bytes that a round over a log takes at most until the old segments are
+/// gone, which is after `file.delete.delay.ms`: where space is short all that it reads.
+/// Elsewhere one segment's worth is enough to begin: a round ends when space gets short.
+fn bytes_wanted(need: &CompactionNeed, is_low: bool, segment_bytes: u32) -> u64 {
+    let all = need.clean_bytes + need.dirty_bytes;
+    match is_low {
+        true => all,
+        false => all.min(u64::from(segment_bytes)),
+    }
+}
+
 /// Starts the shard's compaction, unless it is disabled.
 pub(super) fn start(shard: &Shard) {
+    shard.limit_compaction();
     if !shard.config().log_cleaner_enable {
         return;
     }
@@ -116,6 +131,8 @@ impl Shard {
             .failed
             .borrow_mut()
             .retain(|key, _| self.0.partitions.online(key).is_ok());
+        let put_off = |key: &PartitionKey| self.0.partitions.online(key).is_ok();
+        state.put_off.borrow_mut().retain(put_off);
         for named in partitions {
             if self.is_stopping() {
                 return None;
@@ -129,7 +146,8 @@ impl Shard {
             match named.partition.compaction_need().await {
                 Ok(Some(need)) => {
                     dirty_max = dirty_max.max(need.dirty_ratio());
-                    if let Some(urgency) = Urgency::of(&need, ratio_min) {
+                    let urgency = Urgency::of(&need, ratio_min);
+                    if let Some(urgency) = urgency.filter(|_| self.has_room(&named, &need)) {
                         let more = |(before, ..): &(Urgency, _, _)| urgency > *before;
                         if first.as_ref().is_none_or(more) {
                             first = Some((urgency, named, need));
@@ -151,6 +169,40 @@ impl Shard {
         failed.get(key).is_none_or(|failed| failed.again_at <= now)
     }
 
+    /// Whether a round over the log has room on its disk. Told once for each time that it
+    /// has none.
+    fn has_room(&self, named: &Named, need: &CompactionNeed) -> bool {
+        let mut put_off = self.0.compaction.put_off.borrow_mut();
+        let is_low = self.0.partitions.dirs.room(named.dir).is_low();
+        let wanted = bytes_wanted(need, is_low, named.partition.segment_bytes());
+        // Where nobody knows what is free, the round will tell.
+        let usable = self.usable_bytes(named.dir).unwrap_or(u64::MAX);
+        if wanted <= usable {
+            put_off.remove(&named.key);
+            return true;
+        }
+        if put_off.insert(named.key) {
+            tracing::warn!(
+                partition = %named.name(),
+                wanted_bytes = wanted,
+                usable_bytes = usable,
+                "compaction is put off until its data directory has room for the compacted segments beside the old ones: free space on it"
+            );
+        }
+        false
+    }
+
+    /// Puts in force the shard's share of `log.cleaner.io.max.bytes.per.second`, also for
+    /// the round under way.
+    pub(super) fn limit_compaction(&self) {
+        let bytes_per_second = match self.config().log_cleaner_io_max_bytes_per_second {
+            u64::MAX => 0,
+            limit => limit.div_ceil(self.0.shards.max(1) as u64),
+        };
+        let throttle = self.0.storage.background();
+        throttle.set_bytes_per_second(bytes_per_second);
+    }
+
     /// One round over a log. Whether there may be more to do at once.
     async fn compact(&self, named: &Named, need: &CompactionNeed) -> bool {
         if self.is_stopping() {
@@ -158,11 +210,9 @@ impl Shard {
         }
         let (state, counters, config) = (&self.0.compaction, self.counters(), self.config());
         let shards = self.0.shards as u64;
-        let throttle = self.0.storage.background().clone();
-        throttle.set_bytes_per_second((config.log_cleaner_io_max_bytes_per_second / shards).max(1));
         let stop = Event::new();
         let means = CompactionMeans {
-            throttle,
+            throttle: self.0.storage.background().clone(),
             map_bytes: (config.log_cleaner_dedupe_buffer_size / shards) as usize,
             record: self.recorder(named.key, named.topic.clone(), named.dir, |line, offset| {
                 line.cleaned_to = Some(offset);
@@ -248,7 +298,7 @@ impl Shard {
         failed.insert(named.key, failure);
     }
 
-    /// Ends the round under way early: the shard stops.
+    /// Ends the round under way early: the shard stops, or space is short.
     pub(super) fn stop_compaction(&self) {
         self.0.compaction.end_round(|_| true);
     }
@@ -320,6 +370,14 @@ mod tests {
         assert_eq!(Urgency::of(&overdue(need(90, 0)), half), None);
         assert_eq!(Urgency::of(&need(0, 0), ratio("0")), None);
         assert_eq!(Urgency::of(&need(0, 1), ratio("1")), None, "as in Kafka");
+    }
+
+    #[test]
+    fn a_round_wants_a_segment_and_where_space_is_short_all_that_it_reads() {
+        let round = need(3_000, 4_000);
+        assert_eq!(bytes_wanted(&round, false, 1_000), 1_000);
+        assert_eq!(bytes_wanted(&round, false, 10_000), 7_000);
+        assert_eq!(bytes_wanted(&round, true, 1_000), 7_000);
     }
 
     #[test]

@@ -211,6 +211,7 @@ impl Shard {
     /// Puts in force what an image says of the broker's settings.
     fn adopt_configs(&self, image: &Image) {
         *self.0.config.borrow_mut() = configs_in_force(&self.0.started, image);
+        self.limit_compaction();
     }
 
     /// This shard's memory budgets.

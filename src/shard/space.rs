@@ -170,7 +170,10 @@ impl Shard {
             }
         }
         match (was_low, room.is_low()) {
-            (false, true) => self.0.spaces.low.notify_all(),
+            (false, true) => {
+                self.0.spaces.low.notify_all();
+                self.stop_compaction();
+            }
             (true, false) if tells => {
                 tracing::info!(%dir, usable_bytes = usable, "the data directory takes records again");
             }
@@ -188,6 +191,14 @@ impl Shard {
     /// Resolves when a data directory becomes short of space.
     pub(super) async fn space_is_low(&self) {
         self.0.spaces.low.listen().await;
+    }
+
+    /// Bytes that are free in a data directory, as of the last look; `None`: not known.
+    pub(super) fn usable_bytes(&self, dir: usize) -> Option<u64> {
+        let path = self.0.partitions.dirs.usable(dir)?;
+        let guarded = self.0.spaces.guarded.borrow();
+        let found = guarded.iter().find(|guarded| guarded.dir.path() == path);
+        found.and_then(|guarded| guarded.usable_bytes.get())
     }
 
     /// How long retention may rest.

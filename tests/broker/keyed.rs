@@ -37,13 +37,11 @@ pub struct Read {
     pub value: Option<String>,
 }
 
-/// A broker that looks for logs to compact all the time. What was rolled is sealed by a checkpoint at the latest, and only
-/// what is sealed is compacted.
+/// A broker that looks for logs to compact all the time.
 pub fn diligent(data_dir: &Path) -> Launch {
     launch(data_dir)
         .with_admin()
         .set("log.cleaner.backoff.ms=50")
-        .set("log.flush.offset.checkpoint.interval.ms=1000")
 }
 
 pub fn now_ms() -> i64 {

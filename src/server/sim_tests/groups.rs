@@ -125,6 +125,10 @@ fn given_members_with_more_metadata_than_frames_may_hold_then_they_come_together
         let running = story.boot().expect("no power cut is ordered");
         let (clients, rt) = (story.client.rt(), story.broker.rt());
         story.world.block_on(&rt, async {
+            // Before that, what one shard has may be news to another.
+            let connection = connect(&clients, running.addr).await.expect("it serves");
+            let found = start_find(&connection, 0).await.await.expect("an answer");
+            assert_eq!(found.coordinators[0].error_code, 0);
             let mut joins = Vec::new();
             for _ in 0..MEMBERS {
                 let connection = connect(&clients, running.addr).await.expect("it serves");
@@ -199,11 +203,7 @@ fn given_many_who_ask_first_then_the_topic_is_created_once_and_only_the_broker_w
             let mut asked = Vec::new();
             for group in 0..8 {
                 let connection = connect(&clients, running.addr).await.expect("it serves");
-                let request = FindCoordinatorRequest {
-                    coordinator_keys: vec![name(group)],
-                    ..Default::default()
-                };
-                let answer = connection.start_as(&request, 4).await.expect("it is sent");
+                let answer = start_find(&connection, group).await;
                 asked.push((connection, answer));
             }
             for (_, answer) in asked {
@@ -350,6 +350,18 @@ async fn start_join(
     };
     // In a version that does not ask the member to come again with its id.
     connection.start_as(&request, 3).await.expect("it is sent")
+}
+
+/// Asks for the group's coordinator; the topic of the groups is there with the answer.
+async fn start_find(
+    connection: &BrokerConnection,
+    group: usize,
+) -> impl std::future::Future<Output = Result<FindCoordinatorResponse, ClientError>> + 'static {
+    let request = FindCoordinatorRequest {
+        coordinator_keys: vec![name(group)],
+        ..Default::default()
+    };
+    connection.start_as(&request, 4).await.expect("it is sent")
 }
 
 fn name(group: usize) -> Str {
