@@ -2,7 +2,8 @@
 //!
 //! Every header that is walked is checked (magic, length, offset order), because what
 //! comes from disk may be damaged: a bad header is [`ReadError::Corrupt`], never a
-//! panic and never a silent end. CRCs are checked by recovery, not here.
+//! panic and never a silent end. So is the CRC, because a walk decides something: which record
+//! a timestamp is at, or where a log is cut.
 //!
 //! A walk sees the segment as it was when the walk began; it holds the file, so the
 //! segment may be closed meanwhile. Its owner holds the log's gate.
@@ -60,7 +61,8 @@ impl<'a> SegmentWalk<'a> {
         }
     }
 
-    /// The next batch's header and position; `None` at the segment's end.
+    /// The next batch's header and position, once its bytes have proved whole; `None` at the
+    /// segment's end.
     pub(super) async fn next(&mut self) -> Result<Option<(BatchHeader, u64)>, ReadError> {
         self.log.storage.rt().yield_if_needed().await;
         if self.position == self.len {
@@ -68,6 +70,12 @@ impl<'a> SegmentWalk<'a> {
         }
         self.load(HEADER_BYTES as u64).await?;
         let header = self.header()?;
+        self.load(u64::from(header.len)).await?;
+        let at = (self.position - self.chunk_position) as usize;
+        let batch = &self.chunk[at..at + header.len as usize];
+        if !BatchHeader::crc_matches(batch) {
+            return Err(self.corrupt("its CRC does not match".to_owned()));
+        }
         let position = self.position;
         self.position += u64::from(header.len);
         self.offset_min = header.last_offset + 1;

@@ -42,6 +42,9 @@ pub(super) async fn open(rt: &Rt) -> (DataDir, Log, LoadReport) {
     let storage = Storage::new(rt.clone(), limits());
     let name = PartitionName::parse("topic-0").unwrap();
     if !data_dir.partitions().contains(&name) {
+        // As the broker's first checkpoint: no log here has gaps.
+        let none = Default::default();
+        data_dir.write_cleaner_points(&none).await.unwrap();
         let dir = partition_dir::create(rt, "/data", &name, Uuid::from_u128(7));
         let log = Log::create(&storage, dir.await.unwrap(), config()).await;
         return (data_dir, log.unwrap(), LoadReport::default());

@@ -13,4 +13,4 @@ mod scrub;
 mod sites;
 
 pub(crate) use power_cut::env_number;
-pub(crate) use sites::life_without_sync;
+pub(crate) use sites::{life_without_sync, recycling_without_sync};

@@ -42,6 +42,8 @@ fn what_was_acknowledged_survives_power_cuts_and_kills() {
         assert!(total.batches_consumed > 0 && total.producers_expired > 0);
         assert!(total.index_entries_checked > 0 && total.timestamps_checked > 0);
         assert!(total.durable_checks > 0);
+        assert!(total.rounds > 0 && total.rounds_cut_short > 0);
+        assert!(total.records_compacted > 0 && total.segments_merged > 0);
     }
 }
 

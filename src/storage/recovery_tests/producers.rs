@@ -51,6 +51,17 @@ pub(super) fn check(
     batches: &[LogBatch],
     forgotten_below: impl Fn(i64) -> i64,
 ) -> Result<(), String> {
+    check_with_holes(producers, batches, forgotten_below, 0)
+}
+
+/// As [`check`], where any of the batches below `holes_below` need not be known, because the
+/// producers were found from a log of which they had been compacted away.
+pub(super) fn check_with_holes(
+    producers: &ProducerStates,
+    batches: &[LogBatch],
+    forgotten_below: impl Fn(i64) -> i64,
+    holes_below: i64,
+) -> Result<(), String> {
     let mut expected: BTreeMap<i64, Vec<&LogBatch>> = BTreeMap::new();
     for batch in batches {
         let Some(producer) = batch.producer else {
@@ -77,6 +88,14 @@ pub(super) fn check(
             .map(|b| (b.base_offset, b.last_offset))
             .collect();
         let known = producers.batches_of(id).map_or(&[][..], |(_, known)| known);
+        let holes = last_five.partition_point(|b| b.last_offset < holes_below);
+        let known = match holes {
+            0 => known,
+            // Others may be known in the place of those.
+            _ => &known[known.len().saturating_sub(last_five.len() - holes)..],
+        };
+        last_five = &last_five[holes..];
+        let wanted = &wanted[holes..];
         let found: Vec<(i64, i64)> = known
             .iter()
             .map(|b| (b.base_offset(), b.last_offset))

@@ -33,7 +33,7 @@ impl BrokerBed {
                     host: node.ip().to_string(),
                     port: 9092,
                 },
-                data_dir: "/data".into(),
+                data_dirs: vec!["/data".into()],
                 ..BrokerConfig::default()
             },
             shards: SHARDS,

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// Runs one seed to its end: what happened, and the promise that was broken, if one was.
 pub(in crate::storage) fn run(seed: u64) -> (Tally, Option<String>) {
-    let mut scenario = Scenario::new(seed);
+    let mut scenario = Scenario::new(seed, false);
     scenario.model.borrow_mut().faulty = true;
     let result = scenario.run_faulty();
     let mut tally = scenario.model.borrow().tally;

@@ -3,11 +3,12 @@
 //! The model stands outside the machine. It knows every batch that was handed to the
 //! log, what was acknowledged by a completed flush, what a consumer has read, and what may
 //! have been cut. After each crash the log must hold exactly a prefix of the batches, with
-//! everything acknowledged in it. Any breach is an `Err` with a sentence, so that a test can
+//! everything acknowledged in it, but for what compaction may remove (`compaction.rs`). Any breach is an `Err` with a sentence, so that a test can
 //! ask whether a breach is noticed where one is provoked.
 //!
 //! A power cut comes at a moment of the clock, or right after the n-th operation of the disk.
 
+mod compaction;
 mod faulty;
 mod model;
 mod opening;
@@ -87,7 +88,7 @@ fn failed(error: impl Display) -> Ended {
 
 /// Runs one seed to its end: what happened, and the promise that was broken, if one was.
 pub(in crate::storage) fn run(seed: u64, disabled: Option<SyncSite>) -> (Tally, Option<String>) {
-    let mut scenario = Scenario::new(seed);
+    let mut scenario = Scenario::new(seed, seed % 4 == 3);
     if let Some(site) = disabled {
         scenario.node.disk().disable_sync(site);
         scenario.model.borrow_mut().probes = false;
@@ -99,13 +100,13 @@ pub(in crate::storage) fn run(seed: u64, disabled: Option<SyncSite>) -> (Tally, 
 }
 
 impl Scenario {
-    fn new(seed: u64) -> Scenario {
+    fn new(seed: u64, compacted: bool) -> Scenario {
         let world = World::new(seed);
         let node = world.node("a");
         node.disk()
             .set_verbose(env_number("HIGHWATER_SIM_VERBOSE").is_some());
         let segment_bytes_more = [6_000, 150_000][world.random_below(2) as usize];
-        let config = LogConfig {
+        let mut config = LogConfig {
             segment_bytes: 8_000 + world.random_below(segment_bytes_more) as u32,
             index_interval_bytes: [0, 500, 4_096][world.random_below(3) as usize],
             check_crc_on_read: world.random_below(2) == 0,
@@ -113,16 +114,24 @@ impl Scenario {
             file_delete_delay_ms: [0, 60_000][world.random_below(2) as usize],
             ..LogConfig::default()
         };
+        let mut model = Model::new();
+        if compacted {
+            config.compacted = true;
+            config.segment_bytes = 1_200 + world.random_below(2_500) as u32;
+            model.markers_stay = world.random_below(3) == 0;
+        }
         Scenario {
             world,
             node,
-            model: Rc::new(RefCell::new(Model::new())),
+            model: Rc::new(RefCell::new(model)),
             config,
         }
     }
 
     fn run(&mut self) -> Result<(), String> {
-        let lives = 2 + self.world.random_below(5);
+        // Compaction needs some past to work on.
+        let more = if self.config.compacted { 6 } else { 0 };
+        let lives = 2 + more + self.world.random_below(5);
         for life in 0..lives {
             let living = self.start();
             if let Some(result) = self.run_for_a_while(living.live(false)) {
@@ -170,7 +179,8 @@ impl Scenario {
             1 => 1 + self.world.random_below(300),
             _ => 1 + self.world.random_below(2_000),
         };
-        let life_time = Duration::from_micros(life_ms * 200);
+        let step_micros = if self.config.compacted { 800 } else { 200 };
+        let life_time = Duration::from_micros(life_ms * step_micros);
         self.world.block_on_for(&rt, life_time, living)
     }
 
@@ -185,6 +195,7 @@ impl Scenario {
             model.tally.cut_while_opening += 1;
         }
         model.flushes = 0;
+        model.rounds.running = None;
         model.tally.removals_cut_short += u64::from(std::mem::take(&mut model.removing));
         model.floor = match (kill, model.opened) {
             (true, true) => model.written,
@@ -230,6 +241,12 @@ impl Life {
     }
 
     async fn step(&self, data_dir: &Rc<DataDir>, log: &mut Log) -> Checked<Step> {
+        if self.config.compacted {
+            if let Some(step) = self.compaction_step(data_dir, log).await? {
+                self.check_durable(log)?;
+                return Ok(step);
+            }
+        }
         match self.draw(22) {
             0..=7 => self.append(log).await?,
             8..=9 => self.flush(log).await?,

@@ -1,6 +1,7 @@
 //! What is known outside the machine: the ledger of acknowledgements, and all that was written.
 
 use super::super::producers;
+use super::compaction::Rounds;
 use super::{Ended, Life, Tally};
 use crate::runtime::sim::FaultRates;
 use crate::storage::LogBatch;
@@ -39,11 +40,16 @@ pub(super) struct Model {
     /// A truncation may leave no snapshot, and then the producers are found from what is
     /// left of the log: this is where it began at the last truncation.
     pub(super) forgotten_below: i64,
+    /// Likewise, that part of the log may have been compacted then.
+    pub(super) holes_below: i64,
     /// Producers that have expired, with LEO then: batches below it need not be known.
     pub(super) expired: BTreeMap<i64, i64>,
     /// When producers appended last, in this life, by the broker's clock.
     pub(super) active_ms: BTreeMap<i64, i64>,
     pub(super) removing: bool,
+    pub(super) rounds: Rounds,
+    /// Deletion markers are never due.
+    pub(super) markers_stay: bool,
     /// What ended something that ran beside the life.
     pub(super) background: Option<Ended>,
     /// Whether what is durable is looked at. Not where a sync is turned into nothing: there the
@@ -97,9 +103,12 @@ impl Model {
             log_start: 0,
             log_start_perhaps: 0,
             forgotten_below: 0,
+            holes_below: 0,
             expired: BTreeMap::new(),
             active_ms: BTreeMap::new(),
             removing: false,
+            rounds: Rounds::default(),
+            markers_stay: false,
             background: None,
             probes: true,
             faulty: false,
@@ -117,6 +126,7 @@ impl Model {
             clean: self.clean,
             opened: self.opened,
             probes: self.probes,
+            markers_stay: self.markers_stay,
             faulty: self.faulty,
             rates: self.rates.take(),
             tally: self.tally,
@@ -154,7 +164,9 @@ impl Life {
 
     fn next_batch(&self) -> LogBatch {
         let records = 1 + self.draw(5);
+        let compacted = self.config.compacted;
         let value_bytes = match self.draw(12) {
+            _ if compacted => self.draw(150),
             0 => self.draw(2_300),
             1..=3 => self.draw(1_000),
             _ => self.draw(100),
@@ -176,7 +188,13 @@ impl Life {
         for (record, timestamp) in times.iter().enumerate() {
             let byte = (model.unique as u64 + record as u64) as u8;
             let value = vec![byte; value_bytes as usize];
-            builder.push(*timestamp, None, Some(&value));
+            if compacted {
+                let key = format!("key {}", self.draw(5));
+                let value = (self.draw(5) > 0).then_some(&value[..]);
+                builder.push(*timestamp, Some(key.as_bytes()), value);
+            } else {
+                builder.push(*timestamp, None, Some(&value));
+            }
         }
         let base_offset = model.end();
         let batch = LogBatch {

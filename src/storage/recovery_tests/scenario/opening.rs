@@ -38,6 +38,7 @@ impl Life {
             self.create(&data_dir).await?
         } else {
             self.check_checkpoints(&data_dir)?;
+            self.check_cleaner_line(&data_dir)?;
             match there {
                 true => self.open_log(&data_dir).await?,
                 false => self.create(&data_dir).await?,

@@ -5,8 +5,10 @@ use crate::runtime::sim::FaultKind;
 use crate::storage::checkpoint_file;
 use crate::storage::data_dir::RECOVERY_POINT_FILE;
 use crate::storage::scan::READ_BYTES;
+use crate::storage::segment::Segment;
 use crate::storage::{Log, LogBatch};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 impl Life {
     /// Neither what is acknowledged nor a recovery point, in memory or in the file, exceeds
@@ -61,6 +63,17 @@ impl Life {
             })
             .collect();
         let start = log.log_start_offset();
+        // What is compacted was sealed before, and shows in what a load gives back.
+        let first_whole = {
+            let state = log.0.state.borrow();
+            let whole = |s: &&Rc<Segment>| s.next_offset() > model.rounds.bound;
+            let found = state.segments.iter().find(whole).or(state.segments.last());
+            found.map_or(start, |s| s.base_offset)
+        };
+        let start = match model.rounds.bound {
+            0 => start,
+            _ => start.max(first_whole),
+        };
         let first = segments.range(..=start).next_back();
         let mut end = first.map_or(start, |(base, _)| *base);
         while let Some(bytes) = segments.get(&end) {

@@ -144,7 +144,9 @@ impl Life {
             return None;
         }
         let log_start = model.log_start;
-        let below = model.batches.partition_point(|b| b.base_offset < log_start);
+        // What is compacted is committed, and never cut.
+        let least = log_start.max(model.rounds.bound);
+        let below = model.batches.partition_point(|b| b.base_offset < least);
         let left = (model.batches.len() - below) as u64;
         if left == 0 {
             return None;
@@ -156,6 +158,7 @@ impl Life {
         model.recorded = None;
         model.checkpointed = None;
         model.forgotten_below = log_start;
+        model.holes_below = model.rounds.bound;
         Some(end)
     }
 
@@ -197,6 +200,7 @@ impl Life {
         if self.model.borrow().flushes > 0 {
             return Ok(());
         }
+        self.end_round().await;
         log.clone().delete().await;
         {
             let mut model = self.model.borrow_mut();
@@ -227,6 +231,8 @@ impl Life {
         written.map_err(failed)?;
         let written = data_dir.write_log_starts(&none).await;
         written.map_err(failed)?;
+        let written = data_dir.write_cleaner_points(&none).await;
+        written.map_err(failed)?;
         let mut model = self.model.borrow_mut();
         model.forget_partition();
         Ok(())
@@ -235,6 +241,7 @@ impl Life {
     pub(super) async fn stop_cleanly(&self, data_dir: &DataDir, log: &Log) -> Checked<()> {
         // Flushes in flight end with the close: they are not waited for here.
         let point = log.close().await.map_err(failed)?;
+        self.end_round().await;
         let end = self.model.borrow().end();
         if point != end {
             return Err(format!("closed at {point}, expected {end}").into());
@@ -255,6 +262,6 @@ impl Life {
 }
 
 /// A checkpoint's only line.
-fn line(offset: i64) -> CheckpointEntries {
+pub(super) fn line(offset: i64) -> CheckpointEntries {
     [(("topic".to_owned(), 0), offset)].into()
 }
