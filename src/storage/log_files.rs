@@ -144,8 +144,14 @@ impl LogFiles {
             return Ok(files);
         }
         let cleaned_min = files.stray_bases(StrayKind::Cleaned).min();
+        let undone = |base: Option<i64>| cleaned_min.is_some_and(|min| base >= Some(min));
         let discarded = |stray: &Stray| match stray.kind {
-            StrayKind::Swap => cleaned_min.is_some_and(|min| stray.base_offset >= Some(min)),
+            StrayKind::Swap => undone(stray.base_offset),
+            // An index that had its final name before its segment had: the old one went, or
+            // goes for a `.swap` of it.
+            StrayKind::Orphan if stray.is_index() => {
+                undone(stray.base_offset) || !files.is_swapped_in(stray.base_offset)
+            }
             _ => true,
         };
         for stray in files.strays.iter().filter(|s| discarded(s)) {
@@ -159,6 +165,15 @@ impl LogFiles {
             .collect();
         complete_swaps(rt, dir, &files, &swaps).await?;
         LogFiles::list(dir).await
+    }
+
+    /// Whether the segment at a base offset is one whose replacement was interrupted.
+    fn is_swapped_in(&self, base: Option<i64>) -> bool {
+        let is_its_log = |s: &Stray| {
+            let target = s.target().and_then(parse_name);
+            s.kind == StrayKind::Swap && target.is_some() && target == base.map(|b| (b, LOG))
+        };
+        self.strays.iter().any(is_its_log)
     }
 
     fn stray_bases(&self, kind: StrayKind) -> impl Iterator<Item = i64> + '_ {
@@ -303,6 +318,11 @@ async fn swap_end(rt: &Rt, dir: &Dir, name: &str, base: i64) -> Result<i64, Load
 }
 
 impl Stray {
+    /// Whether its name is that of an offset or a time index.
+    fn is_index(&self) -> bool {
+        matches!(parse_name(&self.name), Some((_, INDEX | TIME_INDEX)))
+    }
+
     /// The name that a `.swap` gets.
     fn target(&self) -> Option<&str> {
         self.name.strip_suffix(".swap")
