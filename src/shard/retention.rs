@@ -49,6 +49,9 @@ async fn run(shard: Shard) {
     }
 }
 
+/// Puts an offset into a line, and says which request records the line.
+pub(super) type PutOffset = fn(&mut CheckpointLine, i64) -> fn(CheckpointLine) -> Request;
+
 impl Shard {
     /// Deletes the records of each part below its offset, in the order of the parts: the
     /// log start offset from which each partition goes on, durably recorded. What has not
@@ -157,7 +160,7 @@ impl Shard {
         key: PartitionKey,
         topic: Arc<str>,
         dir: usize,
-        put: fn(&mut CheckpointLine, i64) -> fn(CheckpointLine) -> Request,
+        put: PutOffset,
     ) -> LogStartRecorder {
         let shard = self.clone();
         Rc::new(move |offset| {

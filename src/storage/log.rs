@@ -165,6 +165,8 @@ pub(super) struct LogShared {
     pub(super) read_ahead: ReadAhead,
     /// Offsets may have gaps: the log is, or once was, compacted. Never turns off.
     pub(super) may_have_gaps: Cell<bool>,
+    /// Where a read found no batch, though LEO is not below its end.
+    pub(super) empty_range: Cell<Option<(i64, i64)>>,
     /// The first offset that was not compacted, once the log began to be.
     pub(super) cleaned_to: Cell<Option<i64>>,
     /// The smallest delete horizon of what was compacted since the load, milliseconds.
@@ -420,6 +422,7 @@ impl Log {
             flush_ended: Event::new(),
             read_ahead: ReadAhead::new(),
             may_have_gaps: Cell::new(config.compacted || cleaned_to.is_some()),
+            empty_range: Cell::new(None),
             cleaned_to: Cell::new(cleaned_to),
             delete_horizon: Cell::new(None),
             compacting: Cell::new(false),

@@ -143,17 +143,25 @@ impl LogFiles {
         if files.strays.is_empty() {
             return Ok(files);
         }
-        let cleaned_min = files.stray_bases(StrayKind::Cleaned).min();
-        let mut kept = BTreeSet::new();
+        let cleaned: BTreeSet<i64> = files.stray_bases(StrayKind::Cleaned).collect();
+        let mut undone = BTreeSet::new();
         for base in files.stray_bases(StrayKind::Swap) {
-            // What it replaces may be gone already: then it is all that there is.
-            let doubtful = cleaned_min.is_some_and(|min| base >= min);
-            if !doubtful || !files.holds(rt, dir, base).await? {
-                kept.insert(base);
+            // With a part of the same segment still `.cleaned`, what it is to replace is all
+            // there. Any other `.cleaned` says so only of one segment that was split into
+            // several: what this one is to replace may be gone, and then it is all there is.
+            let split = cleaned.range(..base).next().is_some();
+            if cleaned.contains(&base) || (split && files.reaches_past(rt, dir, base).await?) {
+                undone.insert(base);
             }
         }
-        let discarded = |stray: &Stray| match (stray.kind, stray.base_offset) {
-            (StrayKind::Swap, Some(base)) => !kept.contains(&base),
+        let is_undone = |base: Option<i64>| base.is_some_and(|base| undone.contains(&base));
+        let discarded = |stray: &Stray| match stray.kind {
+            StrayKind::Swap => is_undone(stray.base_offset),
+            // An index that had its final name before its segment had: the old one went, or
+            // goes for a `.swap` of it.
+            StrayKind::Orphan if stray.is_index() => {
+                is_undone(stray.base_offset) || !files.is_swapped_in(stray.base_offset)
+            }
             _ => true,
         };
         for stray in files.strays.iter().filter(|s| discarded(s)) {
@@ -169,19 +177,25 @@ impl LogFiles {
         LogFiles::list(dir).await
     }
 
-    /// Whether the segment that holds the offset `base` is there.
-    async fn holds(&self, rt: &Rt, dir: &Dir, base: i64) -> Result<bool, LoadError> {
-        let Some((holder, _)) = self.segments.range(..=base).next_back() else {
+    /// Whether a segment that begins below the offset `base` ends above it.
+    async fn reaches_past(&self, rt: &Rt, dir: &Dir, base: i64) -> Result<bool, LoadError> {
+        let Some((holder, _)) = self.segments.range(..base).next_back() else {
             return Ok(false);
         };
-        if *holder == base {
-            return Ok(true);
-        }
         match swap_end(rt, dir, &file_name(*holder, LOG), *holder).await {
             Ok(end) => Ok(end > base),
             Err(LoadError::Damaged { .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the segment at a base offset is one whose replacement was interrupted.
+    fn is_swapped_in(&self, base: Option<i64>) -> bool {
+        let is_its_log = |s: &Stray| {
+            let target = s.target().and_then(parse_name);
+            s.kind == StrayKind::Swap && target.is_some() && target == base.map(|b| (b, LOG))
+        };
+        self.strays.iter().any(is_its_log)
     }
 
     fn stray_bases(&self, kind: StrayKind) -> impl Iterator<Item = i64> + '_ {
@@ -326,6 +340,11 @@ async fn swap_end(rt: &Rt, dir: &Dir, name: &str, base: i64) -> Result<i64, Load
 }
 
 impl Stray {
+    /// Whether its name is that of an offset or a time index.
+    fn is_index(&self) -> bool {
+        matches!(parse_name(&self.name), Some((_, INDEX | TIME_INDEX)))
+    }
+
     /// The name that a `.swap` gets.
     fn target(&self) -> Option<&str> {
         self.name.strip_suffix(".swap")

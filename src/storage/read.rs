@@ -35,7 +35,8 @@ pub struct ReadSlices {
     pub slices: Vec<Bytes>,
     /// The length of each batch, in order.
     pub batch_bytes: Vec<u32>,
-    /// Where to read on: the offset after the last batch, or where the read began.
+    /// Where to read on: the offset after the last batch, or where the read began; the bound
+    /// where a compacted log has no batch up to it.
     pub next_offset: i64,
     /// The sum of the lengths.
     pub bytes: usize,
@@ -114,13 +115,15 @@ impl Log {
     }
 
     /// About how many bytes lie from `from` up to `bound`, without any I/O; never 0
-    /// while `from` is below both the bound and LEO. Off by up to an index interval
+    /// while `from` is below both the bound and LEO, unless a read has found that no batch is
+    /// there. Off by up to an index interval
     /// (by more in a sealed segment whose index is not in memory).
     pub fn bytes_between(&self, from: i64, bound: i64) -> u64 {
         let state = self.0.state.borrow();
         let bound = bound.min(state.end_offset);
         let from = from.max(state.log_start_offset);
-        if from >= bound {
+        let empty = self.0.empty_range.get();
+        if from >= bound || empty.is_some_and(|(start, end)| start <= from && bound <= end) {
             return 0;
         }
         let holding = |offset| {
@@ -145,9 +148,13 @@ impl Log {
         let log = &*self.0;
         let _io = log.gate.enter().await.map_err(|_| ReadError::Closed)?;
         // A truncation may have come first.
-        log.check_range(at, limit.bound)?;
+        let bound = log.check_range(at, limit.bound)?;
         let sequential = log.read_ahead.is_sequential(at);
         let Some((run, in_place)) = log.read_chunk(at, limit.bytes_max).await? else {
+            // Compaction left nothing there, and a cut nothing behind it. What is appended
+            // from now on lies above.
+            log.empty_range.set(Some((at, bound)));
+            out.next_offset = bound;
             return Ok(());
         };
         let run_end = run.last_offset() + 1;

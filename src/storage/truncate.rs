@@ -139,7 +139,10 @@ impl LogShared {
         state.end_offset = end;
         state.flushed_offset = end;
         state.recovery_point = state.recovery_point.min(end);
-        // What comes in its place was never compacted.
+        self.empty_range.set(None);
+        // What comes in its place was never compacted. Nothing records that here, and nothing
+        // need: a partition cuts nothing below its high watermark, a round goes no further, and
+        // the batch that ends a round's part stays, if empty.
         let cleaned_to = self.cleaned_to.get();
         self.cleaned_to
             .set(cleaned_to.map(|offset| offset.min(end)));

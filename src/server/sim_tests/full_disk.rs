@@ -134,11 +134,9 @@ async fn delete_records(connection: &BrokerConnection, partition: i32) -> i16 {
             partitions: vec![DeleteRecordsPartition {
                 partition_index: partition,
                 offset: -1,
-                ..Default::default()
             }],
         }],
         timeout_ms: 30_000,
-        ..Default::default()
     };
     let sent = connection.start_as(&request, 2).await.expect("it is sent");
     let answer = sent.await.expect("an answer");

@@ -3,15 +3,15 @@
 use super::{CompactionError, CompactionNeed, CompactionRules};
 use crate::storage::batch::{BatchHeader, HEADER_BYTES};
 use crate::storage::log::LogShared;
-use crate::storage::segment::{Segment, SegmentPhase};
-use crate::storage::{Log, RetentionError};
+use crate::storage::segment::Segment;
+use crate::storage::{CheckpointError, FlushError, Log, RetentionError};
 use std::rc::Rc;
 
 /// What a round would work on.
 pub(super) struct Range {
     pub(super) first_dirty: i64,
     pub(super) end: i64,
-    /// The sealed segments below `end`, from the first one of the log on.
+    /// The complete segments below `end`, from the first one of the log on.
     pub(super) segments: Vec<Rc<Segment>>,
 }
 
@@ -25,7 +25,7 @@ impl Log {
         rules: &CompactionRules,
     ) -> Result<CompactionNeed, CompactionError> {
         let log = &*self.0;
-        let range = log.compaction_range(rules).await?;
+        let range = log.compaction_range(rules, |_| true).await?;
         let (mut clean_bytes, mut dirty_bytes) = (0, 0);
         let mut oldest = None;
         for segment in &range.segments {
@@ -56,20 +56,22 @@ impl Log {
 }
 
 impl LogShared {
-    /// The sealed segments that a round may rewrite, and where its dirty part is.
+    /// The complete segments that a round may rewrite, up to the first that is not `wanted`,
+    /// and where its dirty part is.
     pub(super) async fn compaction_range(
         &self,
         rules: &CompactionRules,
+        wanted: fn(&Segment) -> bool,
     ) -> Result<Range, CompactionError> {
         let (segments, log_start) = {
             let state = self.state.borrow();
             (state.segments.clone(), state.log_start_offset)
         };
         let complete = &segments[..segments.len() - 1];
-        let sealed = complete
+        let below = complete
             .iter()
-            .take_while(|s| s.phase() == SegmentPhase::Sealed && s.next_offset() <= rules.bound);
-        let mut segments: Vec<Rc<Segment>> = sealed.cloned().collect();
+            .take_while(|s| s.next_offset() <= rules.bound && wanted(s));
+        let mut segments: Vec<Rc<Segment>> = below.cloned().collect();
         let end_of = |segments: &[Rc<Segment>]| {
             segments
                 .last()
@@ -83,7 +85,7 @@ impl LogShared {
         if rules.min_lag_ms > 0 {
             let dirty = segments.partition_point(|s| s.next_offset() <= first_dirty);
             for at in dirty..segments.len() {
-                let youngest = self.age_of(&segments[at]).await.map_err(of_age)?;
+                let youngest = self.age_of(&segments[at]).await.map_err(of_retention)?;
                 if rules.now_ms.saturating_sub(youngest) < rules.min_lag_ms {
                     segments.truncate(at);
                     break;
@@ -129,10 +131,15 @@ impl LogShared {
     }
 }
 
-fn of_age(error: RetentionError) -> CompactionError {
+pub(super) fn of_retention(error: RetentionError) -> CompactionError {
     match error {
         RetentionError::Read(error) => error.into(),
-        RetentionError::Io(error) => error.into(),
+        RetentionError::Io(error) | RetentionError::Seal(CheckpointError::Io(error)) => {
+            error.into()
+        }
+        RetentionError::Seal(CheckpointError::Flush(
+            FlushError::Device(error) | FlushError::NoSpace(error) | FlushError::Io(error),
+        )) => error.into(),
         other => CompactionError::Closed(other.to_string()),
     }
 }

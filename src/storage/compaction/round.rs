@@ -2,7 +2,7 @@
 
 use super::fill::{fill, Filled, OpenTransactions, RECORDS_AT_ONCE};
 use super::group::{group, GroupLimits, Source as Sizes};
-use super::need::Range;
+use super::need::{of_retention, Range};
 use super::pace::{Buffer, Halt, Pace};
 use super::retain::{BatchFacts, BatchFate, LiveProducers, Retention};
 use super::source::Source;
@@ -11,7 +11,7 @@ use super::{Compacted, CompactionError, CompactionMeans, CompactionRules};
 use crate::protocol::batch::{BatchView, Record, RecordIter, RECORDS_BYTES_MAX};
 use crate::storage::log::LogShared;
 use crate::storage::log_files::LogFiles;
-use crate::storage::segment::Segment;
+use crate::storage::segment::{Segment, SegmentPhase};
 use crate::storage::{LoadError, Log};
 use std::rc::Rc;
 
@@ -36,7 +36,10 @@ impl Log {
         let rt = log.storage.rt();
         let started = rt.now();
         let pace = Pace::new(log, means);
-        let range = log.compaction_range(rules).await?;
+        // What rolled since the last checkpoint waits for no other.
+        self.settle_below(rules.bound).await.map_err(of_retention)?;
+        let is_sealed = |segment: &Segment| segment.phase() == SegmentPhase::Sealed;
+        let range = log.compaction_range(rules, is_sealed).await?;
         let mut round = Round {
             log,
             pace: &pace,

@@ -6,6 +6,7 @@ use crate::runtime::File;
 use crate::storage::scan::READ_BYTES;
 use crate::storage::segment::Segment;
 use crate::storage::walk::{checked_header, corrupt};
+use crate::storage::ReadError;
 use bytes::Bytes;
 use std::rc::Rc;
 
@@ -25,7 +26,11 @@ impl<'a> Source<'a> {
     /// Opens a sealed segment.
     pub(super) async fn open(pace: &'a Pace<'a>, segment: &Rc<Segment>) -> Result<Self, Halt> {
         let _io = pace.enter().await?;
-        let file = pace.log.open_file(segment).await?;
+        let file = match pace.log.open_file(segment).await {
+            // It left the log first: by retention, or by a cut.
+            Err(ReadError::OutOfRange { .. }) => return Err(Halt::Early),
+            opened => opened?,
+        };
         let extent = segment.extent();
         Ok(Source {
             pace,

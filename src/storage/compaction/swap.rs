@@ -20,6 +20,7 @@ use crate::storage::log::{LoadedSegment, LogShared};
 use crate::storage::log_files::{file_name, remove_if_there, INDEX, LOG, TIME_INDEX};
 use crate::storage::segment::{Segment, SegmentPhase};
 use crate::storage::FlushError;
+use std::ops::Range;
 use std::rc::Rc;
 
 impl LogShared {
@@ -98,9 +99,7 @@ impl LogShared {
             source.set_replaced();
         }
         let places = first..first + sources.len();
-        let mut state = self.state.borrow_mut();
-        drop(state.segments.splice(places, [segment.clone()]));
-        drop(state);
+        self.put_in_place(places, &segment);
         self.storage.0.cache.remove_range(self.id, base, end);
         self.read_ahead.forget();
 
@@ -118,6 +117,13 @@ impl LogShared {
         self.storage.0.open_segments.used(&segment);
         self.unlink_later(renamed);
         self.remove_old_snapshots().await
+    }
+}
+
+impl LogShared {
+    fn put_in_place(&self, places: Range<usize>, segment: &Rc<Segment>) {
+        let mut state = self.state.borrow_mut();
+        state.segments.splice(places, [segment.clone()]);
     }
 }
 

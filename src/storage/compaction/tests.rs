@@ -4,8 +4,10 @@ use super::{Compacted, CompactionError, CompactionMeans, CompactionRules};
 use crate::protocol::batch::{BatchBuilder, BatchView, Batches, Compression, RecordIter};
 use crate::runtime::local::Event;
 use crate::runtime::sim::{PowerCut, SimNode, World};
-use crate::runtime::Rt;
+use crate::runtime::{Rt, SyncSite};
+use crate::storage::data_dir::CLEANER_FILE;
 use crate::storage::log_tests::{limits, DIR};
+use crate::storage::segment::{Segment, SegmentPhase};
 use crate::storage::{
     inspect, BatchProducer, LoadMode, Log, LogBatch, LogConfig, RetentionRules, Storage, Throttle,
 };
@@ -202,6 +204,13 @@ async fn check(rt: &Rt, log: &Log, expected: &Written, end: i64) {
     let largest = log.offset_of_max_timestamp(end).await.unwrap();
     let last = expected.last().map(|r| r.0);
     assert_eq!(largest.map(|f| f.offset), last);
+    if let Some(to) = log.cleaned_to() {
+        // As the data directory has it: a segment without any batch shows no gap by itself.
+        let line = format!("0\n1\ntopic 0 {to}\n").into_bytes();
+        let data = rt.dir("/data");
+        let site = SyncSite::CleanerCheckpoint;
+        data.replace_small(CLEANER_FILE, line, site).await.unwrap();
+    }
     let report = inspect::verify_dir(rt, Path::new(DIR)).await.unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
@@ -250,6 +259,7 @@ fn of_each_key_the_last_record_stays_at_its_offset() {
             check(&rt, &log, &wanted, end).await;
             log.close().await.unwrap();
         });
+        node.kill();
         let rt = node.restart();
         world.block_on(&rt, async {
             let log = line.open(&rt, true).await;
@@ -269,7 +279,7 @@ fn a_power_cut_at_any_step_leaves_the_log_compacted_or_not() {
         let mut written = Written::new();
         let log = world.block_on(&rt, async {
             let log = create(&rt).await;
-            append_many(&world, &log, 40, &mut written).await;
+            append_many(&world, &log, 70, &mut written).await;
             log
         });
         let end = log.end_offset();
@@ -374,6 +384,13 @@ fn a_deletion_marker_goes_once_its_horizon_has_passed_and_not_before() {
 
 #[test]
 fn a_reader_sees_every_surviving_record_once_while_segments_are_replaced() {
+    // Which segments there are below an offset.
+    let sealed = |log: &Log, below: i64| -> Vec<*const Segment> {
+        let state = log.0.state.borrow();
+        let complete = state.segments.iter().filter(|s| s.next_offset() < below);
+        complete.map(Rc::as_ptr).collect()
+    };
+    let mut swapped_beneath = 0;
     for seed in 20..26 {
         let (world, _node, rt, line) = world_with_log(seed);
         world.block_on(&rt, async {
@@ -385,12 +402,15 @@ fn a_reader_sees_every_surviving_record_once_while_segments_are_replaced() {
             means.throttle.set_bytes_per_second(200_000);
             let rules = line.rules(&log);
             let read = async {
-                let mut rounds = 0;
                 let mut all = Vec::new();
-                while log.cleaned_to() != Some(0) || rounds < 8 {
+                // Until the last group is swapped, and once after that.
+                let mut is_done = false;
+                while !is_done {
+                    is_done = log.cleaned_to().is_some_and(|to| to > 0);
                     log.0.storage.0.cache.remove_log(log.0.id);
+                    let segments = sealed(&log, before);
                     all.push(read_from(&log, 0).await);
-                    rounds += 1;
+                    swapped_beneath += usize::from(segments != sealed(&log, before));
                     rt.sleep(std::time::Duration::from_millis(3)).await;
                 }
                 all
@@ -431,6 +451,7 @@ fn a_reader_sees_every_surviving_record_once_while_segments_are_replaced() {
             );
         });
     }
+    assert!(swapped_beneath > 0, "no read was under way during a swap");
 }
 
 #[test]
@@ -762,5 +783,69 @@ fn aborted_data_goes_at_once_and_never_supersedes_what_was_committed() {
             seen.push((header.base_offset, header.record_count));
         }
         assert_eq!(seen, [(0, 1), (1, 1), (3, 1)]);
+    });
+}
+
+#[test]
+fn where_a_cut_leaves_no_batch_a_read_goes_to_the_end_and_then_on_to_what_is_appended() {
+    let (world, _node, rt, line) = world_with_log(13);
+    world.block_on(&rt, async {
+        let log = create(&rt).await;
+        let mut written = Written::new();
+        append(&log, &[pair("first", 1)], &mut written).await;
+        for n in 0..60 {
+            append(&log, &[pair("k", n), pair("k", n)], &mut written).await;
+            let filler = (0..300).map(|_| char::from(b'a' + world.random_below(26) as u8));
+            append(&log, &[pair("k", filler.collect::<String>())], &mut written).await;
+        }
+        log.checkpoint().await.unwrap();
+        line.compact(&rt, &log).await;
+        let (second, third) = {
+            let state = log.0.state.borrow();
+            let base = |n: usize| state.segments[n].base_offset;
+            (base(1), base(2))
+        };
+        // The second segment holds nothing, nor does the end of the first.
+        assert_eq!(log.truncate_to(third - 1).await.unwrap(), second);
+        assert!(second > 2);
+        assert!(log.bytes_between(0, i64::MAX) > 0);
+        let read = log.read(1, i64::MAX, 1 << 20, true).await.unwrap();
+        assert_eq!((read.bytes, read.next_offset), (0, second));
+        assert_eq!(log.bytes_between(1, i64::MAX), 0, "nobody need ask again");
+        let mut more = Written::new();
+        append(&log, &[pair("new", 1)], &mut more).await;
+        assert!(log.bytes_between(1, i64::MAX) > 0);
+        assert_eq!(read_from(&log, 1).await, more);
+        // What comes after another cut is no part of what was found empty.
+        assert_eq!(log.truncate_to(1).await.unwrap(), 1);
+        append(&log, &[pair("again", 1)], &mut more).await;
+        assert!(log.bytes_between(1, i64::MAX) > 0);
+        assert_eq!(read_from(&log, 1).await, more[1..]);
+    });
+}
+
+#[test]
+fn segments_that_rolled_are_compacted_without_waiting_for_a_checkpoint() {
+    let (world, _node, rt, line) = world_with_log(14);
+    world.block_on(&rt, async {
+        let log = create(&rt).await;
+        let mut written = Written::new();
+        for n in 0..60 {
+            append(&log, &[pair("k", n), pair("k", n)], &mut written).await;
+        }
+        let unsealed = |log: &Log| {
+            let state = log.0.state.borrow();
+            let complete = &state.segments[..state.segments.len() - 1];
+            let phases = complete.iter().map(|s| s.phase());
+            phases.filter(|p| *p != SegmentPhase::Sealed).count()
+        };
+        assert!(unsealed(&log) > 0, "a checkpoint came first");
+        let active = log.0.state.borrow().segments.last().unwrap().base_offset;
+        let need = log.compaction_need(&line.rules(&log)).await.unwrap();
+        assert_eq!(need.end, active);
+        assert!(need.dirty_bytes > 0);
+        let done = line.compact(&rt, &log).await;
+        assert_eq!((done.cleaned_to, unsealed(&log)), (active, 0));
+        check(&rt, &log, &expected(&written, active), log.end_offset()).await;
     });
 }

@@ -268,7 +268,7 @@ pub(super) fn life(seed: u64, disabled: Option<SyncSite>) -> (u64, Option<String
             acked.set(log.flush().await.unwrap());
         }
         append(1 + (rt.random_u64() % 8) as i64).await;
-        if rt.random_u64() % 4 == 0 {
+        if rt.random_u64().is_multiple_of(4) {
             acked.set(log.flush().await.unwrap());
         }
     });
