@@ -61,51 +61,6 @@ fn given_power_cuts_while_a_topic_is_compacted_then_the_last_value_of_each_key_i
     }
 }
 
-#[test]
-fn given_a_disk_that_is_short_of_space_then_only_a_round_that_has_room_begins() {
-    for (seed, room, fits) in [(0, 20_000, false), (1, 1 << 20, true), (2, 20_000, false)] {
-        let story = Story::new(seed);
-        story.min_free.set(1 << 30);
-        let running = story.boot().expect("no power cut is ordered");
-        let (rt, clients) = (story.broker.rt(), story.client.rt());
-        let disk = story.broker.disk();
-        let ledger = Ledger::default();
-        story.world.block_on(&rt, async {
-            let connection = connect(&clients, running.addr).await.expect("it serves");
-            let lag = [
-                ("message.timestamp.type", "LogAppendTime"),
-                ("min.compaction.lag.ms", "300000"),
-            ];
-            create_with(&connection, &lag).await.expect("an answer");
-            for value in 1..=300 {
-                let key = value as u64 % KEYS;
-                let offset = produce(&connection, key, value).await.expect("an answer");
-                ledger.end.set(offset.expect("there is space") + 1);
-                ledger.keys.borrow_mut().insert(key, (value, value));
-            }
-            // Segments are sealed, which needs space too.
-            rt.sleep(Duration::from_secs(5)).await;
-            disk.set_capacity(disk.used_bytes() + room);
-            // A disk does not become small all at once: let it be looked at.
-            rt.sleep(Duration::from_secs(5)).await;
-            let refused = produce(&connection, 0, 301).await.expect("an answer");
-            assert_eq!(refused, None, "the directory is short of space");
-            check(&connection, &ledger).await.expect("an answer");
-            assert_eq!(ledger.removed.get(), 0, "no record is old enough");
-            rt.sleep(Duration::from_secs(400)).await;
-            check(&connection, &ledger).await.expect("an answer");
-            assert_eq!(ledger.removed.get() > 0, fits, "{room} bytes are free");
-            disk.set_capacity(u64::MAX);
-            rt.sleep(Duration::from_secs(5)).await;
-            check(&connection, &ledger).await.expect("an answer");
-            assert!(ledger.removed.get() > 200, "{}", ledger.removed.get());
-            running.stop.send(()).expect("it waits for that");
-            let ended = running.ended.await.expect("the control executor ends");
-            ended.expect("a clean stop");
-        });
-    }
-}
-
 /// Checks what is known, then replaces values until an error.
 async fn live(rt: &Rt, addr: SocketAddr, ledger: &Ledger) -> Result<(), ClientError> {
     let connection = connect(rt, addr).await?;
@@ -132,13 +87,6 @@ async fn live(rt: &Rt, addr: SocketAddr, ledger: &Ledger) -> Result<(), ClientEr
 
 /// Creates the topic, unless it is there.
 async fn create(connection: &BrokerConnection) -> Result<(), ClientError> {
-    create_with(connection, &[]).await
-}
-
-async fn create_with(
-    connection: &BrokerConnection,
-    more: &[(&'static str, &'static str)],
-) -> Result<(), ClientError> {
     let configs = [
         ("cleanup.policy", "compact"),
         ("min.cleanable.dirty.ratio", "0.01"),
@@ -154,7 +102,7 @@ async fn create_with(
             name: text(NAME),
             num_partitions: 1,
             replication_factor: 1,
-            configs: configs.iter().chain(more).copied().map(config).collect(),
+            configs: configs.into_iter().map(config).collect(),
             ..Default::default()
         }],
         timeout_ms: 30_000,
