@@ -495,8 +495,8 @@ impl<'a> SegmentReading<'a> {
         if batch.crc_valid {
             self.summary.batches += 1;
             self.summary.records += batch.fields.record_count.max(0) as u64;
-            self.summary.bytes += u64::from(header.len);
         }
+        self.summary.bytes += u64::from(header.len);
     }
 
     fn problem(&mut self, position: u64, detail: String) {
