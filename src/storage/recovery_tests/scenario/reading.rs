@@ -115,9 +115,11 @@ impl Life {
         Ok(None)
     }
 
-    /// Whether bits of the medium have changed.
+    /// Whether bits of the medium have changed, or come wrong for once beside what reads check.
     fn has_damage(&self) -> bool {
-        self.disk.planned_faults(FaultKind::LastingBitFlip) > 0
+        let count = |kind| self.disk.planned_faults(kind);
+        let once = self.config.check_crc_on_read && count(FaultKind::BitFlip) > 0;
+        once || count(FaultKind::LastingBitFlip) > 0
     }
 
     /// Whether all batches that are not what was written fail their own CRC, so that whoever
