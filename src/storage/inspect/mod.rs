@@ -492,8 +492,10 @@ impl<'a> SegmentReading<'a> {
         }
         self.epoch = self.epoch.max(header.leader_epoch);
         self.summary.end_offset = header.last_offset.saturating_add(1).max(end);
-        self.summary.batches += 1;
-        self.summary.records += batch.fields.record_count.max(0) as u64;
+        if batch.crc_valid {
+            self.summary.batches += 1;
+            self.summary.records += batch.fields.record_count.max(0) as u64;
+        }
         self.summary.bytes += u64::from(header.len);
     }
 

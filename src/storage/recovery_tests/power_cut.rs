@@ -1,6 +1,6 @@
 //! Many seeds of the random scenario.
 //!
-//! `HIGHWATER_SIM_SEEDS` is how many (default 300); `HIGHWATER_SIM_SEED` repeats one, and with
+//! `HIGHWATER_SIM_SEEDS` is how many (default 200); `HIGHWATER_SIM_SEED` repeats one, and with
 //! `HIGHWATER_SIM_VERBOSE=1` every operation of the disk is printed as it completes.
 
 use super::scenario::{self, Tally};
@@ -10,7 +10,7 @@ use crate::runtime::sim::FaultKind;
 /// were enough to have met everything.
 fn run_all(one: impl Fn(u64) -> (Tally, Option<String>)) -> (Tally, bool) {
     let repeated = env_number("HIGHWATER_SIM_SEED");
-    let count = env_number("HIGHWATER_SIM_SEEDS").unwrap_or(300);
+    let count = env_number("HIGHWATER_SIM_SEEDS").unwrap_or(200);
     let seeds = match repeated {
         Some(seed) => seed..seed + 1,
         None => 0..count,

@@ -103,7 +103,7 @@ impl Life {
             return self.check_compacted(found, start, end).map(Some);
         }
         let wanted: Vec<u8> = expected.iter().flat_map(|b| stamped(b).to_vec()).collect();
-        if found != wanted && !(self.reads_damage() && damage_shows(&found, expected)) {
+        if found != wanted && !(self.has_damage() && self.damage_shows(&found, expected)) {
             let differs = found.iter().zip(&wanted).position(|(a, b)| a != b);
             return Err(format!(
                 "{} bytes are read, {} were written; they differ at {differs:?}",
@@ -115,13 +115,35 @@ impl Life {
         Ok(None)
     }
 
-    /// Whether bits of the medium have changed that reads do not look for.
-    fn reads_damage(&self) -> bool {
-        let changed = self.disk.planned_faults(FaultKind::LastingBitFlip);
-        changed > 0 && !self.config.check_crc_on_read
+    /// Whether bits of the medium have changed, or come wrong for once beside what reads check.
+    fn has_damage(&self) -> bool {
+        let count = |kind| self.disk.planned_faults(kind);
+        let once = self.config.check_crc_on_read && count(FaultKind::BitFlip) > 0;
+        once || count(FaultKind::LastingBitFlip) > 0
     }
 
-    /// Whether bits came wrong where a search looks at headers, of which it checks no CRC.
+    /// Whether all batches that are not what was written fail their own CRC, so that whoever
+    /// reads them notices, or there are none where reads look at it. Offset, length and leader
+    /// epoch are not in it.
+    fn damage_shows(&self, found: &[u8], expected: &[LogBatch]) -> bool {
+        let mut rest = found;
+        for batch in expected {
+            let wanted = stamped(batch);
+            let Some((bytes, after)) = rest.split_at_checked(wanted.len()) else {
+                return false;
+            };
+            rest = after;
+            let crc = crc_fast::crc32_iscsi(&bytes[21..]).to_be_bytes();
+            let is_whole = self.config.check_crc_on_read || bytes[17..21] == crc;
+            if bytes[16..] != wanted[16..] && is_whole {
+                return false;
+            }
+        }
+        rest.is_empty()
+    }
+
+    /// Whether bits came wrong where a search decides by what no CRC covers: offsets and leader
+    /// epochs of batches, and the indexes.
     fn walks_damage(&self) -> bool {
         let flips = [FaultKind::BitFlip, FaultKind::LastingBitFlip];
         flips.iter().any(|kind| self.disk.planned_faults(*kind) > 0)
@@ -138,7 +160,8 @@ impl Life {
             let wanted = stamped(holder.expect("below the end"));
             let read = log.read(offset, i64::MAX, 1, true).await;
             let found = read.map_err(failed)?.slices.concat();
-            let damaged = self.reads_damage() && found.len() == wanted.len();
+            let batch = std::slice::from_ref(holder.expect("below the end"));
+            let damaged = self.has_damage() && self.damage_shows(&found, batch);
             if found != wanted && !damaged {
                 return Err(format!("offset {offset} gives another batch").into());
             }
@@ -259,24 +282,6 @@ fn same(
         true => Ok(()),
         false => Err(format!("{asked} is at {found:?}, a scan finds {wanted:?}").into()),
     }
-}
-
-/// Whether all batches that are not what was written fail their own CRC, so that whoever reads
-/// them notices. Offset, length and leader epoch are not in it.
-fn damage_shows(found: &[u8], expected: &[LogBatch]) -> bool {
-    let mut rest = found;
-    for batch in expected {
-        let wanted = stamped(batch);
-        let Some((bytes, after)) = rest.split_at_checked(wanted.len()) else {
-            return false;
-        };
-        rest = after;
-        let crc = crc_fast::crc32_iscsi(&bytes[21..]).to_be_bytes();
-        if bytes[16..] != wanted[16..] && bytes[17..21] == crc {
-            return false;
-        }
-    }
-    rest.is_empty()
 }
 
 /// The batches in the bytes of a segment, one after the other.
