@@ -19,6 +19,7 @@ mod connections;
 mod corruption;
 mod describe;
 mod exhaustion;
+mod failed_directory;
 mod faulty_disk;
 mod fetch_sessions;
 mod group_client;
