@@ -315,7 +315,7 @@ impl LogShared {
     }
 
     /// Unlinks files after `file.delete.delay.ms`, in the background, or keeps them to become
-    /// new segments (`recycle.rs`). Where the data directory is short of space they go at once. A log that is closed before leaves them to the next load.
+    /// new segments (`recycle.rs`). A log that is closed before leaves them to the next load.
     pub(super) fn unlink_later(&self, names: Vec<String>) {
         if names.is_empty() {
             return;
@@ -323,19 +323,18 @@ impl LogShared {
         let config = self.config.get();
         let delay = Duration::from_millis(config.file_delete_delay_ms);
         let recycler = self.recycler.clone();
-        let room = self.storage.room().clone();
         let (rt, dir, gate) = (
             self.storage.rt().clone(),
             self.dir.clone(),
             self.gate.clone(),
         );
         let task = async move {
-            or(or(rt.sleep(delay), room.until_low()), gate.closed()).await;
+            or(rt.sleep(delay), gate.closed()).await;
             for name in names {
                 if gate.is_closed() {
                     return;
                 }
-                if name.ends_with(".log.deleted") && !room.is_low() {
+                if name.ends_with(".log.deleted") {
                     match recycler.keep(&dir, &gate, &config, &name).await {
                         Ok(true) => continue,
                         Ok(false) => {}

@@ -31,8 +31,6 @@ struct Shared {
     refused: Cell<u64>,
     look_wanted: Cell<bool>,
     wanted: Event,
-    /// Told when nothing is admitted any more.
-    low: Event,
 }
 
 /// What a look at the file system allows until the next, bytes.
@@ -96,11 +94,6 @@ impl Room {
         self.0.refusal.borrow().is_some()
     }
 
-    /// Resolves when nothing is admitted: what is kept for a while only should go then.
-    pub(super) async fn until_low(&self) {
-        self.0.low.wait_until(|| self.is_low()).await;
-    }
-
     /// How many writes were refused for want of room.
     pub fn refused(&self) -> u64 {
         self.0.refused.get()
@@ -131,11 +124,7 @@ impl Room {
             Err(reason) => (Some(Allowance::Guarded(0)), Some(Rc::from(reason))),
         };
         self.0.allowance.set(allowance);
-        let is_low = refusal.is_some();
         self.0.refusal.replace(refusal);
-        if is_low {
-            self.0.low.notify_all();
-        }
     }
 
     fn fits(&self, bytes: u64) -> bool {

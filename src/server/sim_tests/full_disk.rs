@@ -195,43 +195,6 @@ fn given_a_disk_that_fills_then_the_guard_closes_before_it_is_full_and_opens_by_
 }
 
 #[test]
-fn given_little_space_then_removed_segments_do_not_wait_to_be_unlinked() {
-    for seed in 0..5 {
-        let story = Story::new(seed);
-        story.min_free.set((ROOM / 4) as i64);
-        let running = story.boot().expect("no power cut is ordered");
-        let (rt, clients) = (story.broker.rt(), story.client.rt());
-        let disk = story.broker.disk();
-        story.world.block_on(&rt, async {
-            let connection = connect(&clients, running.addr).await.expect("it serves");
-            // A day, which nobody waits for here.
-            let settings = [
-                ("segment.bytes", "65536"),
-                ("file.delete.delay.ms", "86400000"),
-            ];
-            create_with(&connection, NAME, 1, &settings).await;
-            disk.set_capacity(disk.used_bytes() + ROOM);
-            rt.sleep(Duration::from_secs(2)).await;
-            let mut has = [0];
-            // A burst may be refused before there is little space.
-            for _ in 0..100 {
-                fill(&connection, NAME, 1, &mut has).await;
-                rt.sleep(Duration::from_secs(2)).await;
-            }
-            let full = disk.used_bytes();
-            assert_eq!(delete_records(&connection, 0).await, 0);
-            let offset = until_taken(&rt, &connection, NAME, 0).await;
-            assert_eq!(offset, has[0]);
-            let now = disk.used_bytes();
-            assert!(now < full - ROOM / 2, "{now} bytes are used, {full} before");
-            running.stop.send(()).expect("it waits for that");
-            let ended = running.ended.await.expect("it ends");
-            ended.expect("a clean stop");
-        });
-    }
-}
-
-#[test]
 fn given_no_guard_and_a_full_disk_then_it_serves_on_and_recovers_by_itself() {
     for seed in 0..5 {
         let story = Story::new(seed);
