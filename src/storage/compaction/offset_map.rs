@@ -70,7 +70,7 @@ impl OffsetMap {
         if count == 0 {
             return None;
         }
-        let start = (u128::from(hash[0]) * count as u128 >> 64) as usize;
+        let start = ((u128::from(hash[0]) * count as u128) >> 64) as usize;
         (0..count).map(|n| (start + n) % count).find(|at| {
             let slot = &self.slots[*at];
             slot[2] == 0 || slot[..2] == hash
