@@ -17,16 +17,16 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const STORAGE: i16 = 56;
+pub(super) const STORAGE: i16 = 56;
 const PARTITIONS: i32 = 3;
 const BALLAST_BYTES: usize = 16 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What was acknowledged, by partition and offset: the numbers in the records.
-type Ledger = BTreeMap<(i32, i64), u64>;
+pub(super) type Ledger = BTreeMap<(i32, i64), u64>;
 
 /// A record of 60 KB that its number tells from others.
-fn record(number: u64) -> String {
+pub(super) fn record(number: u64) -> String {
     format!("{number:020}").repeat(3_000)
 }
 
@@ -102,7 +102,7 @@ async fn delete_topic_code(c: &BrokerConnection, topic: &str) -> i16 {
     sent.await.expect("an answer").responses[0].error_code
 }
 
-fn write_ballast(path: &Path) {
+pub(super) fn write_ballast(path: &Path) {
     let mut file = File::create(path).expect("the ballast");
     file.write_all(&vec![1; BALLAST_BYTES]).expect("it fits");
     file.sync_all().expect("it is on the disk");
@@ -227,7 +227,7 @@ fn given_a_full_disk_then_56_and_it_recovers_by_itself_and_nothing_acknowledged_
 }
 
 /// The device whose power can be cut, or a line on standard error.
-fn block_stack(test: &str, dir: &Path) -> Option<BlockStack> {
+pub(super) fn block_stack(test: &str, dir: &Path) -> Option<BlockStack> {
     match BlockStack::start(dir, 64 << 20) {
         Ok(stack) => Some(stack),
         Err(missing @ BlockStackError::Missing { .. }) => {
@@ -239,7 +239,7 @@ fn block_stack(test: &str, dir: &Path) -> Option<BlockStack> {
 }
 
 /// A folder with a path that is short enough for a socket below it.
-fn short_dir() -> tempfile::TempDir {
+pub(super) fn short_dir() -> tempfile::TempDir {
     tempfile::Builder::new()
         .prefix("d")
         .tempdir_in(env!("CARGO_TARGET_TMPDIR"))

@@ -20,6 +20,7 @@ mod corruption;
 mod data_dirs;
 mod describe;
 mod exhaustion;
+mod failed_directory;
 mod faulty_disk;
 mod fetch_sessions;
 mod group_client;

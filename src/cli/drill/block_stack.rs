@@ -5,7 +5,7 @@
 //! ```
 //! nbdkit keeps what is written to it and passes it on to the image when it is told to flush. Killing it loses what was
 //! not flushed, as a disk's volatile cache does when the power goes; a kill in the middle of a flush leaves a part of it.
-//! Its error filter makes writes fail with EIO while a trigger file exists.
+//! Its error filter makes writes, or reads, fail with EIO while a trigger file exists.
 //!
 //! What it cannot know: what a disk does that says it has flushed and has not. That is the image's own disk, which keeps
 //! running.
@@ -161,7 +161,20 @@ impl BlockStack {
     /// # Errors
     /// The trigger file cannot be made or removed.
     pub fn fail_io(&self, fail: bool) -> Result<()> {
-        let trigger = self.folder.join(TRIGGER);
+        self.pull(TRIGGER, fail)
+    }
+
+    /// From now on every read from the device fails with EIO, or does so no longer. What the kernel has cached can still
+    /// be read.
+    ///
+    /// # Errors
+    /// The trigger file cannot be made or removed.
+    pub fn fail_reads(&self, fail: bool) -> Result<()> {
+        self.pull(READ_TRIGGER, fail)
+    }
+
+    fn pull(&self, trigger: &str, fail: bool) -> Result<()> {
+        let trigger = self.folder.join(trigger);
         match fail {
             true => File::create(&trigger)
                 .map(drop)
@@ -227,7 +240,9 @@ impl BlockStack {
                 "error-pwrite=EIO",
                 "error-pwrite-rate=100%",
             ])
-            .arg(own("error-pwrite-file", &self.folder.join(TRIGGER)));
+            .arg(own("error-pwrite-file", &self.folder.join(TRIGGER)))
+            .args(["error-pread=EIO", "error-pread-rate=100%"])
+            .arg(own("error-pread-file", &self.folder.join(READ_TRIGGER)));
         self.running.nbdkit = Some(started("nbdkit", nbdkit)?);
         self.wait("nbdkit", &socket)?;
 
@@ -471,6 +486,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
 ];
 const SOCKET: &str = "socket";
 const TRIGGER: &str = "fail";
+const READ_TRIGGER: &str = "fail-reads";
 /// What the kernel takes for a socket's path, less its last zero.
 const SOCKET_PATH_MAX: usize = 107;
 const BYTES_MIN: u64 = 16 << 20;
