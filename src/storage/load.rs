@@ -409,7 +409,8 @@ impl Load<'_> {
             tail: tail.to_vec(),
             epochs: self.epochs,
             producers,
-            cleaned_to: self.mode.cleaned_to,
+            // A log that was cut meanwhile is not compacted beyond its end.
+            cleaned_to: self.mode.cleaned_to.map(|to| to.min(scan.next_offset)),
         }))
     }
 }

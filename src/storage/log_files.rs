@@ -144,8 +144,16 @@ impl LogFiles {
             return Ok(files);
         }
         let cleaned_min = files.stray_bases(StrayKind::Cleaned).min();
-        let discarded = |stray: &Stray| match stray.kind {
-            StrayKind::Swap => cleaned_min.is_some_and(|min| stray.base_offset >= Some(min)),
+        let mut kept = BTreeSet::new();
+        for base in files.stray_bases(StrayKind::Swap) {
+            // What it replaces may be gone already: then it is all that there is.
+            let doubtful = cleaned_min.is_some_and(|min| base >= min);
+            if !doubtful || !files.holds(rt, dir, base).await? {
+                kept.insert(base);
+            }
+        }
+        let discarded = |stray: &Stray| match (stray.kind, stray.base_offset) {
+            (StrayKind::Swap, Some(base)) => !kept.contains(&base),
             _ => true,
         };
         for stray in files.strays.iter().filter(|s| discarded(s)) {
@@ -159,6 +167,21 @@ impl LogFiles {
             .collect();
         complete_swaps(rt, dir, &files, &swaps).await?;
         LogFiles::list(dir).await
+    }
+
+    /// Whether the segment that holds the offset `base` is there.
+    async fn holds(&self, rt: &Rt, dir: &Dir, base: i64) -> Result<bool, LoadError> {
+        let Some((holder, _)) = self.segments.range(..=base).next_back() else {
+            return Ok(false);
+        };
+        if *holder == base {
+            return Ok(true);
+        }
+        match swap_end(rt, dir, &file_name(*holder, LOG), *holder).await {
+            Ok(end) => Ok(end > base),
+            Err(LoadError::Damaged { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn stray_bases(&self, kind: StrayKind) -> impl Iterator<Item = i64> + '_ {

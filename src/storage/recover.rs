@@ -389,8 +389,8 @@ pub(super) async fn remove_beyond(
         for extension in [INDEX, TIME_INDEX, TXN_INDEX, LOG] {
             remove_if_there(dir, &file_name(*base, extension)).await?;
         }
-    }
-    if !later.is_empty() {
+        // One after the other: where offsets may have gaps, a later one that stays behind one
+        // that is gone would be a part of the log.
         dir.sync(SyncSite::TruncateRemove).await?;
     }
     Ok(later.values().map(|f| f.log_bytes).sum())

@@ -140,6 +140,8 @@ impl Recycler {
         if !self.wants(config) || self.pool.has_readers_of_old(dir.path()) {
             return Ok(false);
         }
+        // Else its old name may come back with the zeros.
+        dir.sync(SyncSite::SegmentRecycle).await?;
         let file = dir.open(name, OpenMode::ReadWrite).await?;
         let bytes = file.size().await?.next_multiple_of(BLOCK_BYTES as u64);
         let segment_bytes = u64::from(config.segment_bytes);

@@ -13,7 +13,7 @@
 use super::checkpoint_file::{self, Checkpoint};
 use super::data_dir::{
     read_checkpoint, take_clean_marker, CLEANER_FILE, CLEAN_MARKER_FILE, HIGH_WATERMARK_FILE,
-    LOCK_FILE, RECOVERY_POINT_FILE,
+    LOCK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE,
 };
 use super::index_files::write_indexes;
 use super::inspect::{IndexCheck, InspectError};
@@ -204,7 +204,11 @@ impl RepairDir {
         let clean = self.dir.list().await?;
         let clean = clean.iter().any(|e| e.name == CLEAN_MARKER_FILE);
         let proven = files.newest_proof(&dir).await?.unwrap_or(-1);
-        let Some(first) = files.segments.keys().next() else {
+        // Segments that lie wholly below the log start go at the next start, unread.
+        let log_start = self.log_start(name).await?;
+        let live = files.segments.range(..=log_start).next_back();
+        let live = live.map_or(0, |(base, _)| *base);
+        let Some((first, _)) = files.segments.range(live..).next() else {
             return Ok(plan);
         };
         let mut walk = Walk {
@@ -213,7 +217,7 @@ impl RepairDir {
             gaps_allowed: self.gaps_allowed(name).await?,
         };
         let mut last = (*first, 0);
-        for (base, found) in &files.segments {
+        for (base, found) in files.segments.range(live..) {
             let file_name = file_name(*base, LOG);
             let path = dir.path().join(&file_name);
             let size = found.log_bytes;
@@ -285,7 +289,21 @@ impl RepairDir {
             );
             plan.cut = Some(Cut::at(path, last.1, detail, walk.end, last));
         }
+        if let Some(cut) = plan.cut.take_if(|cut| cut.end_offset < log_start) {
+            plan.beyond_repair = Some(format!(
+                "{} is damaged at byte {}, below the log start offset {log_start}: a cut there would take all records that are left; restore the segment from a copy, or delete the topic",
+                cut.file.display(),
+                cut.position
+            ));
+        }
         Ok(plan)
+    }
+
+    /// The recorded log start offset; 0 if there is none.
+    async fn log_start(&self, name: &PartitionName) -> Result<i64, RepairError> {
+        let checkpoint = read_checkpoint(&self.dir, LOG_START_FILE).await?;
+        let recorded = checkpoint.get(&name.topic, name.partition);
+        Ok(recorded.unwrap_or(0))
     }
 
     /// Counts what stands in a file from `from` on, as far as headers can be read.
@@ -331,6 +349,9 @@ impl RepairDir {
             self.lower(RECOVERY_POINT_FILE, name, end, site).await?;
             let site = SyncSite::HighWatermarkCheckpoint;
             self.lower(HIGH_WATERMARK_FILE, name, end, site).await?;
+            // What comes after the cut has not been compacted.
+            let site = SyncSite::CleanerCheckpoint;
+            self.lower(CLEANER_FILE, name, end, site).await?;
             let mut files = LogFiles::list(&dir).await?;
             remove_beyond(&dir, &mut files, cut.last.0, end).await?;
             self.truncate(&dir, cut.last.0, cut.last.1).await?;

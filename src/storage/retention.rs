@@ -288,7 +288,13 @@ impl LogShared {
         if segment.phase() != SegmentPhase::Active || segment.next_offset() != end {
             return Ok(false);
         }
-        let next = Rc::new(self.create_segment(end).await?);
+        let created = self.create_segment(end).await;
+        // Its name may be there, and nothing may be appended to the segment before it then.
+        let next = created.inspect_err(|error| {
+            let mut state = self.state.borrow_mut();
+            state.append_fence.get_or_insert_with(|| error.to_string());
+        })?;
+        let next = Rc::new(next);
         let mut state = self.state.borrow_mut();
         segment.roll(state.producers.clone());
         state.segments.push(next);

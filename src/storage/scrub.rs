@@ -72,8 +72,11 @@ impl Log {
             epoch: -1,
             guard: Some(guard),
         };
-        scrub.run(throttle, &mut done).await?;
-        Ok(Some(done))
+        match scrub.run(throttle, &mut done).await {
+            // Another file may have taken its name meanwhile: nothing is said of that one.
+            Err(_) if !self.0.is_usable(&scrub.segment) => Ok(Some(done)),
+            ended => ended.map(|()| Some(done)),
+        }
     }
 }
 
@@ -252,8 +255,11 @@ impl Scrub<'_> {
         }
         let interval = log.config.get().index_interval_bytes;
         let (rt, len) = (log.storage.rt(), self.segment.len());
-        let start = ScanStart::segment_start(base);
+        let start = ScanStart::segment_start(base).with_gaps(self.gaps_allowed());
         let scan = scan_segment(rt, &self.file, base, len, start, interval, -1).await?;
+        if let Some(bad) = &scan.bad {
+            return Err(corrupt(&self.file, bad.position, bad.detail.clone()));
+        }
         write_indexes(&log.dir, base, &scan.index, &scan.complete_time_index()).await?;
         log.dir.sync(SyncSite::PartitionDir).await?;
         match self.segment.file() {

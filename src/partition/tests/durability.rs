@@ -67,7 +67,9 @@ fn without_the_flush_the_same_run_notices_the_loss() {
                 broken: Some(SyncSite::SegmentFlush),
                 ..Run::new(seed, FlushOnAck::All)
             };
-            cut_and_recover(run).0.all
+            // What was never flushed may also be served with a wrong CRC.
+            let ended = std::panic::catch_unwind(|| cut_and_recover(run).0.all);
+            ended.unwrap_or(1)
         })
         .sum();
     assert!(lost > 0, "the test would not notice a missing flush");

@@ -108,20 +108,27 @@ impl Admin {
 
     /// Why it is not ready.
     pub(super) async fn readiness(&self) -> Result<(), String> {
-        if let Some(reason) = self.0.control.failure() {
-            return Err(format!("the data directory is offline: {reason}"));
-        }
-        if self.0.phase.get() == Phase::Stopping {
-            return Err("stopping".to_owned());
-        }
+        self.stopping()?;
         let pongs = self.0.pulse.feel().await?;
+        // It may have begun meanwhile.
+        self.stopping()?;
         match self.0.phase.get() {
-            Phase::Serving => Ok(()),
-            Phase::Stopping => Err("stopping".to_owned()),
+            Phase::Serving | Phase::Stopping => Ok(()),
             Phase::Loading => {
                 let status = LoadStatus::of(&pongs);
                 Err(format!("loading partitions: {status}"))
             }
+        }
+    }
+
+    /// An error with the reason once it stops.
+    fn stopping(&self) -> Result<(), String> {
+        if let Some(reason) = self.0.control.failure() {
+            return Err(format!("the data directory is offline: {reason}"));
+        }
+        match self.0.phase.get() {
+            Phase::Stopping => Err("stopping".to_owned()),
+            Phase::Loading | Phase::Serving => Ok(()),
         }
     }
 
