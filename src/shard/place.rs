@@ -217,7 +217,8 @@ impl Shard {
         delay: Duration,
     ) -> Result<(), PartitionDirError> {
         let Some(data_dir) = self.0.partitions.dirs.usable(dir) else {
-            // What is left there goes when the directory is back: its topic is not known then.
+            // What is left there stays. It is served to nobody: its topic is not known any more,
+            // and a later one of its name has another id.
             return Ok(());
         };
         if !self
