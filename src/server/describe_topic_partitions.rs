@@ -24,7 +24,9 @@ pub(super) async fn run(
 ) -> Result<Answer, BadRequest> {
     let limit = shard.config().max_request_partition_size_limit;
     let response = match shard.image() {
-        Some(image) => page(&image, &request, limit, &|p| shard.is_replica_offline(p)),
+        Some(image) => page(&image, &request, limit, &|id, p| {
+            shard.is_replica_offline(id, p)
+        }),
         None => DescribeTopicPartitionsResponse::default(),
     };
     Ok(asked.answer(&response)?)
@@ -34,7 +36,7 @@ fn page(
     image: &Image,
     request: &DescribeTopicPartitionsRequest,
     limit: u32,
-    is_offline: &dyn Fn(&PartitionImage) -> bool,
+    is_offline: &dyn Fn(Uuid, &PartitionImage) -> bool,
 ) -> DescribeTopicPartitionsResponse {
     let (from, from_partition) = match &request.cursor {
         Some(cursor) => (&*cursor.topic_name, cursor.partition_index),
@@ -72,7 +74,7 @@ fn page(
 
 struct Page<'a> {
     image: &'a Image,
-    is_offline: &'a dyn Fn(&PartitionImage) -> bool,
+    is_offline: &'a dyn Fn(Uuid, &PartitionImage) -> bool,
     /// How many partitions it still has room for.
     left: usize,
     response: DescribeTopicPartitionsResponse,
@@ -102,7 +104,7 @@ impl Page<'_> {
                 topic_id: topic.id,
                 partitions: partitions
                     .iter()
-                    .map(|one| partition(one, (self.is_offline)(one)))
+                    .map(|one| partition(one, (self.is_offline)(topic.id, one)))
                     .collect(),
                 ..failed(name, ErrorCode::None)
             });
@@ -259,11 +261,14 @@ mod tests {
         ];
         let image = image();
         assert_eq!(
-            told(page(&image, &ask(&[], 100, None), LIMIT, &|_| false)),
+            told(page(&image, &ask(&[], 100, None), LIMIT, &|_, _| false)),
             (all.clone(), None)
         );
         let asked = ask(&["c", "b", "a", "b"], 100, None);
-        assert_eq!(told(page(&image, &asked, LIMIT, &|_| false)), (all, None));
+        assert_eq!(
+            told(page(&image, &asked, LIMIT, &|_, _| false)),
+            (all, None)
+        );
     }
 
     #[test]
@@ -275,7 +280,7 @@ mod tests {
             topic("nope", ErrorCode::UnknownTopicOrPartition, &[]),
         ];
         assert_eq!(
-            told(page(&image(), &asked, LIMIT, &|_| false)),
+            told(page(&image(), &asked, LIMIT, &|_, _| false)),
             (expected, None)
         );
     }
@@ -299,7 +304,7 @@ mod tests {
                 for _ in 0..20 {
                     let at = cursor.as_ref().map(|(name, index)| (name.as_str(), *index));
                     let (topics, next) =
-                        told(page(&image, &ask(names, limit, at), broker, &|_| false));
+                        told(page(&image, &ask(names, limit, at), broker, &|_, _| false));
                     let before = seen.len();
                     for (name, _, partitions) in &topics {
                         seen.extend(partitions.iter().map(|p| (name.clone(), *p)));
@@ -329,7 +334,7 @@ mod tests {
         let rest = vec![good("b", &[0]), good("c", &[0, 1, 2, 3])];
         let asked = ask(&[], 100, Some(("aa", 5)));
         assert_eq!(
-            told(page(&image, &asked, LIMIT, &|_| false)),
+            told(page(&image, &asked, LIMIT, &|_, _| false)),
             (rest.clone(), None)
         );
         // With names the missing topic is told.
@@ -337,13 +342,13 @@ mod tests {
         let mut with_error = vec![topic("aa", ErrorCode::UnknownTopicOrPartition, &[])];
         with_error.extend(rest);
         assert_eq!(
-            told(page(&image, &asked, LIMIT, &|_| false)),
+            told(page(&image, &asked, LIMIT, &|_, _| false)),
             (with_error, None)
         );
         // Beyond the topic's last partition: it has shrunk, by being created anew.
         let asked = ask(&["c"], 100, Some(("c", i32::MAX)));
         assert_eq!(
-            told(page(&image, &asked, LIMIT, &|_| false)),
+            told(page(&image, &asked, LIMIT, &|_, _| false)),
             (vec![good("c", &[])], None)
         );
     }
@@ -356,7 +361,7 @@ mod tests {
             topic("a", ErrorCode::InvalidRequest, &[]),
         ];
         assert_eq!(
-            told(page(&image(), &asked, LIMIT, &|_| false)),
+            told(page(&image(), &asked, LIMIT, &|_, _| false)),
             (expected, None)
         );
     }

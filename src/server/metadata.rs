@@ -188,7 +188,7 @@ fn known(shard: &Shard, topic: &TopicImage) -> MetadataResponseTopic {
         partitions: topic
             .partitions
             .iter()
-            .map(|partition| known_partition(shard, partition))
+            .map(|partition| known_partition(shard, topic.id, partition))
             .collect(),
         topic_authorized_operations: OPERATIONS_UNKNOWN,
         ..Default::default()
@@ -196,7 +196,11 @@ fn known(shard: &Shard, topic: &TopicImage) -> MetadataResponseTopic {
 }
 
 /// One whose data directory is offline has no leader, as in Kafka.
-fn known_partition(shard: &Shard, partition: &PartitionImage) -> MetadataResponsePartition {
+fn known_partition(
+    shard: &Shard,
+    topic_id: Uuid,
+    partition: &PartitionImage,
+) -> MetadataResponsePartition {
     let known = MetadataResponsePartition {
         partition_index: partition.index,
         leader_id: partition.leader,
@@ -205,7 +209,7 @@ fn known_partition(shard: &Shard, partition: &PartitionImage) -> MetadataRespons
         isr_nodes: partition.isr.to_vec(),
         ..Default::default()
     };
-    match shard.is_replica_offline(partition) {
+    match shard.is_replica_offline(topic_id, partition) {
         false => known,
         true => MetadataResponsePartition {
             error_code: ErrorCode::LeaderNotAvailable.code(),

@@ -239,7 +239,9 @@ impl Control {
         }
         let image = self.0.controller.image();
         let mut placed: Vec<Vec<PlacedPartition>> = vec![Vec::new(); self.0.shards];
-        for partition in self.0.placed.take() {
+        let all_placed = self.0.placed.take();
+        let elsewhere = Arc::new(self.0.dirs.elsewhere(&image, &all_placed));
+        for partition in all_placed {
             let key = &partition.line.key;
             placed[owner_shard(&key.topic_id, key.index, self.0.shards)].push(partition);
         }
@@ -248,6 +250,7 @@ impl Control {
                 image: image.clone(),
                 dirs: self.load_dirs(),
                 partitions,
+                elsewhere: elsewhere.clone(),
             }))
         });
         let mut all = LoadSummary::default();

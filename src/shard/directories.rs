@@ -11,7 +11,7 @@
 //! no partition.
 
 use super::checkpoints::Dirty;
-use super::messages::{CheckpointLine, Homeless, PartitionKey, PlacedPartition};
+use super::messages::{CheckpointLine, Elsewhere, Homeless, PartitionKey, PlacedPartition};
 use super::ControlError;
 use crate::config::BrokerConfig;
 use crate::metadata::{Image, METADATA_TOPIC_NAME};
@@ -186,6 +186,23 @@ impl Directories {
             }
         });
         placed.collect()
+    }
+
+    /// Those of the placed partitions that are not where they are recorded.
+    pub fn elsewhere(&self, image: &Image, placed: &[PlacedPartition]) -> Elsewhere {
+        let mut elsewhere = Elsewhere::new();
+        for PlacedPartition { line, home, .. } in placed {
+            let Some(topic) = image.topic_by_id(&line.key.topic_id) else {
+                continue;
+            };
+            let recorded = topic.partitions[line.key.index as usize].directory(self.node_id);
+            let recorded = self.index_of(&recorded).unwrap_or(self.metadata);
+            let home = home.as_ref().ok().copied();
+            if home != Some(recorded) {
+                elsewhere.insert(line.key, home);
+            }
+        }
+        elsewhere
     }
 
     /// The directory where the partition is or is to be, and whether it may be created there.

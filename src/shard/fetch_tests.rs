@@ -83,6 +83,7 @@ pub(super) async fn start_with(
                     offline: None,
                 }],
                 partitions: Vec::new(),
+                elsewhere: Arc::default(),
             };
             shard.load(order).await;
             shard.apply(delta).await;

@@ -15,8 +15,10 @@ use crate::runtime::Mono;
 use crate::storage::leader_epochs::EpochEnd;
 use crate::storage::ProducerStates;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -221,7 +223,13 @@ pub struct LoadOrder {
     pub dirs: Vec<LoadDir>,
     /// This shard's partitions.
     pub partitions: Vec<PlacedPartition>,
+    /// Every partition that is not in the directory that is recorded for it.
+    pub elsewhere: Arc<Elsewhere>,
 }
+
+/// Partitions that are not where they are recorded: in the data directory at that place in
+/// `log.dirs`, or, `None`, in none that can be used.
+pub type Elsewhere = BTreeMap<PartitionKey, Option<usize>>;
 
 /// A data directory at the start.
 #[derive(Debug, Clone)]

@@ -1,8 +1,8 @@
 //! The partitions that this shard owns: loading, creating, deleting, closing.
 
 use super::messages::{
-    CheckpointLine, CloseSummary, Homeless, LoadOrder, LoadSummary, PartitionKey, PlacedPartition,
-    Pong, Request,
+    CheckpointLine, CloseSummary, Elsewhere, Homeless, LoadOrder, LoadSummary, PartitionKey,
+    PlacedPartition, Pong, Request,
 };
 use super::place::{Directories, Home, OpenError};
 use super::space::{checkpointed, half_made};
@@ -25,6 +25,8 @@ use std::time::Duration;
 pub(super) struct Partitions {
     slots: RefCell<HashMap<PartitionKey, Slot>>,
     pub(super) dirs: Directories,
+    /// Every partition of the broker that was not where it is recorded, at the start.
+    pub(super) elsewhere: RefCell<Arc<Elsewhere>>,
     /// How far the load at start is.
     loading: Cell<Loading>,
 }
@@ -156,6 +158,7 @@ impl Shard {
             };
             self.0.partitions.dirs.add(dir, room);
         }
+        *self.0.partitions.elsewhere.borrow_mut() = order.elsewhere;
         let mut wanted = Vec::new();
         for PlacedPartition {
             line,

@@ -150,9 +150,17 @@ impl Shard {
 
     /// Whether this broker's replica of the partition is in a data directory that is
     /// offline: nobody leads it then.
-    pub fn is_replica_offline(&self, partition: &PartitionImage) -> bool {
-        let id = partition.directory(self.config().node_id);
-        !id.is_nil() && self.0.partitions.dirs.is_offline(id)
+    pub fn is_replica_offline(&self, topic_id: Uuid, partition: &PartitionImage) -> bool {
+        let index = partition.index;
+        let elsewhere = self.0.partitions.elsewhere.borrow();
+        match elsewhere.get(&PartitionKey { topic_id, index }) {
+            Some(None) => true,
+            Some(Some(dir)) => self.0.partitions.dirs.usable(*dir).is_none(),
+            None => {
+                let id = partition.directory(self.config().node_id);
+                !id.is_nil() && self.0.partitions.dirs.is_offline(id)
+            }
+        }
     }
 
     /// Takes a data directory offline, and all that lies in it.
@@ -209,7 +217,8 @@ impl Shard {
         delay: Duration,
     ) -> Result<(), PartitionDirError> {
         let Some(data_dir) = self.0.partitions.dirs.usable(dir) else {
-            // What is left there goes when the directory is back: its topic is not known then.
+            // What is left there stays. It is served to nobody: its topic is not known any more,
+            // and a later one of its name has another id.
             return Ok(());
         };
         if !self

@@ -248,12 +248,10 @@ fn given_two_directories_then_partitions_are_spread_evenly_however_they_are_crea
         assert_eq!(singles, [4, 5]);
         create_with(&connection, "wide", 1_000, &[]).await;
         assert_eq!(sizes("wide"), [500, 500]);
-        for index in 0..1_000 {
-            let twice = held(&story, FIRST, "wide").contains(&index);
-            if index % 250 == 0 {
-                assert_ne!(twice, held(&story, SECOND, "wide").contains(&index));
-                assert_eq!(produce_to(&connection, "wide", index, "x").await, Ok(0));
-            }
+        let [first, second] = [FIRST, SECOND].map(|dir| held(&story, dir, "wide"));
+        assert!(first.is_disjoint(&second));
+        for index in (0..1_000).step_by(250) {
+            assert_eq!(produce_to(&connection, "wide", index, "x").await, Ok(0));
         }
         let told = log_dirs(&connection).await;
         assert_eq!(told[FIRST], (0, 508));
@@ -432,9 +430,13 @@ fn scanned_without_markers(unclean: &[&str]) -> u64 {
         let logs = disk.list_raw(dir).into_iter();
         let logs = logs.filter(|(path, _)| path.extension().is_some_and(|e| e == "log"));
         assert!(logs.count() > 6, "there are segments before the last");
-        // Without recovery points everything is read where a log is recovered.
+        // Without what proves a flush, everything is read where a log is recovered.
         let points = format!("{dir}/recovery-point-offset-checkpoint");
         assert!(disk.remove_raw(points));
+        let files = disk.list_raw(dir).into_iter().map(|(path, _)| path);
+        let snapshots = files.filter(|path| path.extension().is_some_and(|e| e == "snapshot"));
+        let removed = snapshots.filter(|path| path.to_string_lossy().contains(TOPIC));
+        assert!(removed.filter(|path| disk.remove_raw(path)).count() >= 3);
     }
     for dir in unclean {
         assert!(disk.remove_raw(format!("{dir}/{MARKER}")));
