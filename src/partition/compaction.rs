@@ -7,7 +7,7 @@ use super::inner::Inner;
 use super::{Partition, PartitionState};
 use crate::config::Ratio;
 use crate::storage::{
-    CheckpointError, Compacted, CompactionError, CompactionMeans, CompactionNeed, CompactionRules,
+    Compacted, CompactionError, CompactionMeans, CompactionNeed, CompactionRules,
 };
 
 impl Partition {
@@ -26,27 +26,12 @@ impl Partition {
     }
 
     /// What of the log is to be compacted. `None` where nothing may be: `cleanup.policy` lacks
-    /// `compact`, the partition takes no writes at the moment, or damage was found in it. What
-    /// has rolled is sealed before, by a checkpoint: only what is sealed is compacted.
+    /// `compact`, the partition takes no writes at the moment, or damage was found in it.
     ///
     /// # Errors
     /// As [`Partition::compact`].
     pub async fn compaction_need(&self) -> Result<Option<CompactionNeed>, CompactionError> {
         let inner = &self.0;
-        if inner.compaction_rules().is_none() {
-            return Ok(None);
-        }
-        let log = inner.log();
-        if log.has_unsealed_rolls() {
-            if let Err(error) = self.checkpoint().await {
-                let error = match error {
-                    CheckpointError::Io(error) => error.into(),
-                    other => CompactionError::Closed(other.to_string()),
-                };
-                return inner.sort_compaction_error(&log, error);
-            }
-        }
-        // As they are after that.
         let Some(rules) = inner.compaction_rules() else {
             return Ok(None);
         };

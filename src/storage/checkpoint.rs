@@ -85,15 +85,6 @@ impl Log {
         log.durable(log.write_checkpoint_at(point, &producers).await)
     }
 
-    /// Whether segments are complete that the next checkpoint will seal.
-    pub fn has_unsealed_rolls(&self) -> bool {
-        let state = self.0.state.borrow();
-        let mut complete = state.segments.iter().rev().skip(1);
-        complete
-            .next()
-            .is_some_and(|s| s.phase() != SegmentPhase::Sealed)
-    }
-
     /// Stops the log cleanly: refuses new work, waits for I/O in flight, flushes, cuts
     /// the active segment to its exact length, writes everything a clean load needs.
     /// Returns the final recovery point, which is LEO. After an error no clean-shutdown

@@ -22,7 +22,7 @@
 use super::index_files::{read_indexes, write_indexes};
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log_files::{
-    damaged, file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
+    damaged, file_name, remove_if_there, LogFiles, SegmentFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
 };
 use super::producer_replay::ProducerReplay;
 use super::producer_state::ProducerStates;
@@ -235,7 +235,7 @@ impl Recovery<'_> {
         proven: i64,
     ) -> Result<Verdict, LoadError> {
         let scan = &segment.scan;
-        if next_base.is_some_and(|next| self.may_be_compacted(scan, next, proven)) {
+        if next_base.is_some_and(|next| self.may_be_compacted(segment, next, proven)) {
             return Ok(Verdict::GoOn);
         }
         if scan.next_offset < proven {
@@ -257,14 +257,18 @@ impl Recovery<'_> {
     }
 
     /// Whether compaction may have removed what lies between the end of a segment and the
-    /// next one. It goes over sealed segments only: those below what is proven, and whole. One
-    /// that is empty above that is new, and has lost what was written to it.
-    fn may_be_compacted(&self, scan: &SegmentScan, next: i64, proven: i64) -> bool {
+    /// next one. It goes over sealed segments only: those below what is proven, and whole.
+    /// Above that (every snapshot was lost) its indexes tell, which a compacted segment has
+    /// before it has its name: one without them has lost what was written to it last.
+    fn may_be_compacted(&self, segment: &ScannedSegment, next: i64, proven: i64) -> bool {
         let known = proven.max(self.cleaned_to.unwrap_or(proven));
+        let scan = &segment.scan;
+        let files = self.files.segments.get(&segment.base_offset);
+        let has_indexes = files.is_some_and(SegmentFiles::has_indexes);
         self.gaps
             && scan.bad.is_none()
             && next > scan.next_offset
-            && (next <= known || scan.len > 0)
+            && (next <= known || (scan.len > 0 && has_indexes))
     }
 
     /// Cuts a complete segment to its length; `make_durable` syncs it.

@@ -122,7 +122,16 @@ impl Round<'_> {
             let sources = &segments[from..from + count];
             from += count;
             let is_last = from == segments.len();
-            self.group(sources, is_last, &retention, &filled).await?;
+            let done = self.group(sources, is_last, &retention, &filled).await;
+            if let Err(halt) = done {
+                // Nothing half-written stays: no later group need begin here again. (A log that
+                // was fenced within the swap is left to a load as it is.)
+                let io = self.log.gate.enter().await;
+                if io.is_ok() && self.log.fence().is_none() {
+                    self.log.discard(sources[0].base_offset).await?;
+                }
+                return Err(halt);
+            }
         }
         self.record(filled.end).await?;
         self.done.cleaned_to = filled.end;
