@@ -143,6 +143,7 @@ impl Control {
         )
         .await?;
         controller.set_directories(dirs.online_ids());
+        dirs.tell_strays(&image);
         let placed = dirs.place(&image);
         let at_home = placed.iter().filter(|placed| placed.home.is_ok());
         let lines = at_home.map(|placed| (placed.line.name(), placed.line.clone()));

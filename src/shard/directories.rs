@@ -205,6 +205,28 @@ impl Directories {
         elsewhere
     }
 
+    /// Says which partitions' directories are of no topic that there is: what a directory held
+    /// that was offline when the topic was deleted. They are left alone.
+    pub fn tell_strays(&self, image: &Image) {
+        for (_, directory, data) in self.online() {
+            let is_known = |name: &PartitionName| {
+                let topic = image.topic(&name.topic);
+                let count = topic.map_or(0, |topic| topic.partitions.len());
+                name.topic == METADATA_TOPIC_NAME
+                    || usize::try_from(name.partition).is_ok_and(|index| index < count)
+            };
+            let partitions = data.partitions().iter();
+            let strays: Vec<String> = partitions
+                .filter(|name| !is_known(name))
+                .map(ToString::to_string)
+                .collect();
+            if let Some(first) = strays.first() {
+                let (count, path) = (strays.len(), directory.path.display());
+                tracing::warn!("{count} directories in {path} are of no topic and only take space, the first is {first}; remove them if nobody misses them");
+            }
+        }
+    }
+
     /// The directory where the partition is or is to be, and whether it may be created there.
     fn home(&self, name: &PartitionName, recorded: Uuid) -> Result<(usize, bool), Homeless> {
         let holders: Vec<usize> = self

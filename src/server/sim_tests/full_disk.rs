@@ -157,7 +157,8 @@ fn given_a_disk_that_fills_then_the_guard_closes_before_it_is_full_and_opens_by_
             // Each segment has three files beside it, which nobody counts before.
             create_with(&connection, NAME, 3, &[("segment.bytes", "65536")]).await;
             create_with(&connection, "ballast", 1, &[("file.delete.delay.ms", "0")]).await;
-            for n in 0..100 {
+            // Well above what the next segments reserve.
+            for n in 0..400 {
                 assert_eq!(produce_large(&connection, "ballast", 0).await, Ok(n));
             }
             let capacity = disk.used_bytes() + ROOM;
