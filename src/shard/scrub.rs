@@ -33,6 +33,10 @@ async fn scrub_forever(shard: &Shard) {
     let throttle = Throttle::new(shard.rt().clone(), 0);
     let first = Duration::from_millis(shard.config().log_initial_task_delay_ms);
     shard.rt().sleep(first).await;
+    // A pass before the partitions are loaded would find none, and the next is far.
+    while shard.image().is_none() {
+        shard.rt().sleep(LOAD_TICK).await;
+    }
     loop {
         while shard.config().log_scrub_max_bytes_per_second == 0 {
             shard.rt().sleep(TICK).await;
@@ -122,5 +126,7 @@ impl Shard {
     }
 }
 
+/// How often it looks whether the partitions are loaded.
+const LOAD_TICK: Duration = Duration::from_millis(200);
 /// How often a scrubber that has nothing to do looks whether that changed.
 const TICK: Duration = Duration::from_secs(10);
