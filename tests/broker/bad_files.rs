@@ -289,7 +289,10 @@ fn given_any_damage_to_a_segment_then_no_wrong_record_is_served_and_the_others_a
             // reads: what is cut from them or put behind them is no damage.
             let reserved = *last && !clean && matches!(damage, Halved | Longer);
             let untouched = reserved && whole.contains(&partition);
-            assert!(told || untouched, "last {last} {damage:?} clean {clean}: {said}");
+            assert!(
+                told || untouched,
+                "last {last} {damage:?} clean {clean}: {said}"
+            );
         }
     }
 }
