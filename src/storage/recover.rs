@@ -22,7 +22,7 @@
 use super::index_files::{read_indexes, write_indexes};
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log_files::{
-    damaged, file_name, remove_if_there, LogFiles, SegmentFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
+    damaged, file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
 };
 use super::producer_replay::ProducerReplay;
 use super::producer_state::ProducerStates;
@@ -39,6 +39,8 @@ pub(super) struct RecoveryStart {
     /// The base offset of the segment that holds the last offset below it (the first
     /// segment if there is none).
     pub(super) segment: i64,
+    /// A snapshot says so; without one, `proven` is merely where the log begins.
+    by_snapshot: bool,
 }
 
 /// A scanned segment with its file.
@@ -109,6 +111,7 @@ impl RecoveryStart {
     ) -> Result<(RecoveryStart, ProducerReplay), LoadError> {
         let first = *files.segments.keys().next().expect("a segment");
         let newest = files.newest_snapshot(dir, i64::MAX).await?;
+        let by_snapshot = newest.is_some();
         let (proven, producers) = match newest {
             Some((offset, entries)) => {
                 let states = ProducerStates::of_entries(&entries, now_ms);
@@ -130,7 +133,12 @@ impl RecoveryStart {
         // that rolled, but not that it was cut to its length.
         let holder = files.segments.range(..proven).next_back();
         let segment = holder.map_or(first, |(base, _)| *base);
-        Ok((RecoveryStart { proven, segment }, producers))
+        let start = RecoveryStart {
+            proven,
+            segment,
+            by_snapshot,
+        };
+        Ok((start, producers))
     }
 }
 
@@ -153,7 +161,7 @@ impl Recovery<'_> {
                 .map_or(-1, |e| e.0);
             let segment = self.scan(base, start, epoch_min).await?;
             let next_base = self.files.base_after(base);
-            let verdict = self.judge(&segment, next_base, start.proven)?;
+            let verdict = self.judge(&segment, next_base, start)?;
             if let Verdict::Unsealed = verdict {
                 self.trim(&segment).await?;
             }
@@ -232,10 +240,10 @@ impl Recovery<'_> {
         &self,
         segment: &ScannedSegment,
         next_base: Option<i64>,
-        proven: i64,
+        start: RecoveryStart,
     ) -> Result<Verdict, LoadError> {
-        let scan = &segment.scan;
-        if next_base.is_some_and(|next| self.may_be_compacted(segment, next, proven)) {
+        let (scan, proven) = (&segment.scan, start.proven);
+        if next_base.is_some_and(|next| self.may_be_compacted(scan, next, start)) {
             return Ok(Verdict::GoOn);
         }
         if scan.next_offset < proven {
@@ -258,17 +266,15 @@ impl Recovery<'_> {
 
     /// Whether compaction may have removed what lies between the end of a segment and the
     /// next one. It goes over sealed segments only: those below what is proven, and whole.
-    /// Above that (every snapshot was lost) its indexes tell, which a compacted segment has
-    /// before it has its name: one without them has lost what was written to it last.
-    fn may_be_compacted(&self, segment: &ScannedSegment, next: i64, proven: i64) -> bool {
-        let known = proven.max(self.cleaned_to.unwrap_or(proven));
-        let scan = &segment.scan;
-        let files = self.files.segments.get(&segment.base_offset);
-        let has_indexes = files.is_some_and(SegmentFiles::has_indexes);
+    /// Above that the segment has lost what was written to it last; unless every snapshot was
+    /// lost, of a log that had some because it was compacted.
+    fn may_be_compacted(&self, scan: &SegmentScan, next: i64, start: RecoveryStart) -> bool {
+        let known = start.proven.max(self.cleaned_to.unwrap_or(start.proven));
+        let proof_lost = !start.by_snapshot && self.cleaned_to.is_some();
         self.gaps
             && scan.bad.is_none()
             && next > scan.next_offset
-            && (next <= known || (scan.len > 0 && has_indexes))
+            && (next <= known || (scan.len > 0 && proof_lost))
     }
 
     /// Cuts a complete segment to its length; `make_durable` syncs it.
@@ -306,10 +312,15 @@ impl Recovery<'_> {
     fn align_epochs(&self, scanned: &[ScannedSegment], epochs: &mut LeaderEpochs) {
         let end = scanned.last().map_or(0, |s| s.scan.next_offset);
         let met = || scanned.iter().flat_map(|s| &s.scan.epochs);
+        let known = epochs.entries().to_vec();
         // What the cache holds from the first scanned batch on is found again.
         epochs.truncate_from_end(met().next().map_or(end, |(_, offset)| *offset));
         for (epoch, offset) in met() {
-            epochs.assign(*epoch, *offset);
+            // The batches with which it began may have been compacted away.
+            let began = known.iter().find(|entry| entry.epoch == *epoch);
+            let began = began.map(|entry| entry.start_offset);
+            let began = began.filter(|start| self.gaps && start < offset);
+            epochs.assign(*epoch, began.unwrap_or(*offset));
         }
         epochs.truncate_from_end(end);
     }

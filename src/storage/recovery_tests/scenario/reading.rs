@@ -163,7 +163,12 @@ impl Life {
             let batch = std::slice::from_ref(holder.expect("below the end"));
             let damaged = self.has_damage() && self.damage_shows(&found, batch);
             if found != wanted && !damaged {
-                return Err(format!("offset {offset} gives another batch").into());
+                let base = |bytes: &[u8]| bytes.first_chunk::<8>().map(|b| i64::from_be_bytes(*b));
+                let (found, wanted) = ((base(&found), found.len()), (base(&wanted), wanted.len()));
+                return Err(format!(
+                    "offset {offset} gives (base offset, bytes) {found:?}, expected {wanted:?}"
+                )
+                .into());
             }
         }
         Ok(())
