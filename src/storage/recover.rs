@@ -312,15 +312,16 @@ impl Recovery<'_> {
     fn align_epochs(&self, scanned: &[ScannedSegment], epochs: &mut LeaderEpochs) {
         let end = scanned.last().map_or(0, |s| s.scan.next_offset);
         let met = || scanned.iter().flat_map(|s| &s.scan.epochs);
-        let known = epochs.entries().to_vec();
-        // What the cache holds from the first scanned batch on is found again.
-        epochs.truncate_from_end(met().next().map_or(end, |(_, offset)| *offset));
+        // What the cache holds from the first scanned batch on is found again; but for what was
+        // compacted: the batches with which an epoch began may be gone, or all of them.
+        let found_again = met().next().filter(|_| !self.gaps);
+        epochs.truncate_from_end(found_again.map_or(end, |(_, offset)| *offset));
         for (epoch, offset) in met() {
-            // The batches with which it began may have been compacted away.
-            let began = known.iter().find(|entry| entry.epoch == *epoch);
-            let began = began.map(|entry| entry.start_offset);
-            let began = began.filter(|start| self.gaps && start < offset);
-            epochs.assign(*epoch, began.unwrap_or(*offset));
+            let mut known = epochs.entries().iter();
+            if !known.any(|entry| entry.epoch == *epoch && entry.start_offset <= *offset) {
+                epochs.truncate_from_end(*offset);
+                epochs.assign(*epoch, *offset);
+            }
         }
         epochs.truncate_from_end(end);
     }
