@@ -156,11 +156,14 @@ fn given_a_disk_that_fills_then_the_guard_closes_before_it_is_full_and_opens_by_
             let connection = connect(&clients, running.addr).await.expect("it serves");
             // Each segment has three files beside it, which nobody counts before.
             create_with(&connection, NAME, 3, &[("segment.bytes", "65536")]).await;
-            create_with(&connection, "ballast", 1, &[("file.delete.delay.ms", "0")]).await;
+            let large = [("file.delete.delay.ms", "0"), ("segment.bytes", "1048576")];
+            create_with(&connection, "ballast", 1, &large).await;
             // Well above what the next segments reserve.
             for n in 0..400 {
                 assert_eq!(produce_large(&connection, "ballast", 0).await, Ok(n));
             }
+            // Until its files stand.
+            rt.sleep(Duration::from_secs(5)).await;
             let capacity = disk.used_bytes() + ROOM;
             disk.set_capacity(capacity);
             // A disk does not become small all at once: let it be looked at.
