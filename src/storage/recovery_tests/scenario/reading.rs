@@ -28,10 +28,12 @@ impl Life {
         if start > 0 && log.read(start - 1, end, 1, true).await.is_ok() {
             return Err(format!("offset {} is read below the log start", start - 1).into());
         }
+        let is_compacting = || self.model.borrow().rounds.running.is_some();
+        let was_compacting = is_compacting();
         let left = self.check_read(log, start, end, &expected).await?;
         let (expected, there) = match left {
-            // What it looks up may change between two looks.
-            Some(_) if self.model.borrow().rounds.running.is_some() => return Ok(()),
+            // What it looks up may change between two looks, or has since the read.
+            Some(_) if was_compacting || is_compacting() => return Ok(()),
             Some(left) => (left.batches, Some(left.offsets)),
             None => (expected, None),
         };
