@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const TOPIC: &str = "accounts";
 /// Bytes of a table with one value for each key, or two, and of an active segment.
@@ -194,6 +194,8 @@ fn given_a_reader_from_the_beginning_while_rounds_go_on_then_it_misses_no_last_v
                 let round = produced_.load(Ordering::SeqCst);
                 produce_rounds(&c, TOPIC, round..round + 1).await;
                 produced_.store(round + 1, Ordering::SeqCst);
+                // Else the log, which every pass reads whole, grows faster than it is read.
+                std::thread::sleep(Duration::from_millis(20));
             }
         });
     });
