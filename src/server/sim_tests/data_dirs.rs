@@ -97,28 +97,8 @@ async fn produce_to(
     partition: i32,
     value: &str,
 ) -> Result<i64, i16> {
-    let mut batch = BatchBuilder::new();
-    batch.push(1_700_000_000_000, None, Some(value.as_bytes()));
-    let request = ProduceRequest {
-        acks: -1,
-        timeout_ms: 10_000,
-        topic_data: vec![TopicProduceData {
-            name: text(topic),
-            partition_data: vec![PartitionProduceData {
-                index: partition,
-                records: Some(Records::from(batch.build())),
-            }],
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
-    let sent = connection.start_as(&request, 12).await.expect("it is sent");
-    let answer = sent.await.expect("an answer");
-    let answer = &answer.responses[0].partition_responses[0];
-    match answer.error_code {
-        0 => Ok(answer.base_offset),
-        code => Err(code),
-    }
+    let produced = full_disk::produce_record(connection, topic, partition, value.as_bytes());
+    produced.await.map_err(|(code, _)| code)
 }
 
 /// Produces `rounds` records to each of the partitions; all are taken.

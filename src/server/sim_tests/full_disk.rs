@@ -14,8 +14,18 @@ async fn produce_large(
     topic: &str,
     partition: i32,
 ) -> Result<i64, (i16, String)> {
+    produce_record(connection, topic, partition, &[7; 2_000]).await
+}
+
+/// One record; its offset, or the error with its message.
+pub(super) async fn produce_record(
+    connection: &BrokerConnection,
+    topic: &str,
+    partition: i32,
+    value: &[u8],
+) -> Result<i64, (i16, String)> {
     let mut batch = BatchBuilder::new();
-    batch.push(1_700_000_000_000, None, Some(&[7; 2_000]));
+    batch.push(1_700_000_000_000, None, Some(value));
     let request = ProduceRequest {
         acks: -1,
         timeout_ms: 10_000,
