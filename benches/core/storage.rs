@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput};
+use hdrhistogram::Histogram;
 use highwater::protocol::batch::BatchBuilder;
 use highwater::runtime::native;
 use highwater::storage::index::{OffsetIndex, TimeIndex};
 use highwater::storage::{Log, LogBatch, LogConfig, Storage, StorageLimits};
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -105,13 +107,14 @@ fn append_all(bytes: Bytes, rounds: u64) -> Duration {
 
 /// A batch of one small record, appended and flushed, one after the other, into small
 /// segments that expire at once: with the files of expired segments, and with new ones.
-/// Only appends and flushes count.
+/// Only appends and flushes count, 1,000 of them a round; the percentiles are of single ones.
 pub fn flushed_append(c: &mut Criterion) {
     let mut group = c.benchmark_group("flushed append");
     group
         .sample_size(10)
         .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(10));
+        .measurement_time(Duration::from_secs(10))
+        .throughput(Throughput::Elements(FLUSHES_A_ROUND));
     for segment_mib in [1, 16] {
         for recycle_segments in [false, true] {
             let config = LogConfig {
@@ -121,19 +124,31 @@ pub fn flushed_append(c: &mut Criterion) {
                 ..LogConfig::default()
             };
             let files = if recycle_segments { "recycled" } else { "new" };
+            let singles = RefCell::new(Histogram::new(3).expect("a histogram"));
             group.bench_function(format!("{segment_mib} MiB segments, {files} files"), |b| {
-                b.iter_custom(|rounds| flush_each(config, rounds))
+                b.iter_custom(|rounds| flush_each(config, rounds, &mut singles.borrow_mut()))
             });
+            let singles = singles.into_inner();
+            let at = |quantile| singles.value_at_quantile(quantile);
+            println!(
+                "{} single appends: p50 {} us, p99 {} us, p99.9 {} us",
+                singles.len(),
+                at(0.5),
+                at(0.99),
+                at(0.999)
+            );
         }
     }
     group.finish();
 }
 
-fn flush_each(config: LogConfig, rounds: u64) -> Duration {
+const FLUSHES_A_ROUND: u64 = 1_000;
+
+fn flush_each(config: LogConfig, rounds: u64, singles: &mut Histogram<u64>) -> Duration {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let path = dir.path().join("bench-0");
     std::fs::create_dir(&path).expect("a directory");
-    native::run(move |rt| async move {
+    let each = native::run(move |rt| async move {
         let limits = StorageLimits {
             cache_bytes: 16 << 20,
             cold_read_bytes: 4 << 20,
@@ -169,8 +184,8 @@ fn flush_each(config: LogConfig, rounds: u64) -> Duration {
             log.append(&[append(&large)]).await.expect("appended");
         }
         let mut segments = 0;
-        let mut took = Duration::ZERO;
-        for _ in 0..rounds {
+        let mut each = Vec::new();
+        for _ in 0..rounds * FLUSHES_A_ROUND {
             if log.segment_count() > 2 || segments == 0 {
                 segments += 1;
                 log.checkpoint().await.expect("checkpoint");
@@ -188,10 +203,14 @@ fn flush_each(config: LogConfig, rounds: u64) -> Duration {
             let start = Instant::now();
             log.append(&[batch]).await.expect("appended");
             log.flush().await.expect("flushed");
-            took += start.elapsed();
+            each.push(start.elapsed());
         }
         log.close().await.expect("closed");
-        took
+        each
     })
-    .expect("an executor")
+    .expect("an executor");
+    for took in &each {
+        singles.saturating_record(took.as_micros() as u64);
+    }
+    each.iter().sum()
 }

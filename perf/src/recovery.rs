@@ -94,7 +94,7 @@ const IN_FLIGHT: usize = 16;
 /// For a start that reads everything, and a stop of many partitions.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 /// One that is never reached.
-const NO_CHECKPOINT: &str = "checkpoint.bytes=4611686018427387904";
+const NO_CHECKPOINT: &str = "checkpoint.bytes=1099511627776";
 
 pub fn run(args: &RecoveryArgs) -> Result<()> {
     ensure!(

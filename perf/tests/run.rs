@@ -1,5 +1,7 @@
 //! `perf run` as a person runs it: the real binary, with Highwater's, in a directory of its own.
 
+mod support;
+
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -7,6 +9,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use support::highwater;
 
 const TINY: &str = r#"
     name = "tiny"
@@ -365,18 +368,6 @@ impl Drop for Broker {
 }
 
 /// The binary under test, as scripts/test names it, or the one beside perf's.
-fn highwater() -> PathBuf {
-    let named = std::env::var_os("HIGHWATER_BIN").map(PathBuf::from);
-    let path =
-        named.unwrap_or_else(|| Path::new(env!("CARGO_BIN_EXE_perf")).with_file_name("highwater"));
-    assert!(
-        path.is_file(),
-        "there is no {}: run `cargo build` first, or name Highwater's binary in HIGHWATER_BIN",
-        path.display()
-    );
-    path
-}
-
 fn finish(mut child: Child) -> Output {
     // Read beside the waiting, so that a full pipe stops nobody.
     let stdout = reader(child.stdout.take().unwrap());
