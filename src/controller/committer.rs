@@ -97,6 +97,8 @@ pub(super) struct Committer {
     /// The offset that the last snapshot written or read goes up to, and the log's
     /// size when it was.
     pub snapshot_mark: Mark,
+    /// Up to where a checkpoint of the log was last tried.
+    pub proof_tried_at: i64,
     pub snapshot_interval: SnapshotInterval,
 }
 
@@ -112,8 +114,15 @@ impl Committer {
     /// Serves calls until one closes the controller or every handle is gone.
     pub async fn run(mut self, mut calls: Receiver<Call>) {
         loop {
-            let Some(first) = calls.recv().await else {
-                return;
+            let first = match calls.try_recv() {
+                Some(first) => first,
+                None => {
+                    self.prove().await;
+                    let Some(first) = calls.recv().await else {
+                        return;
+                    };
+                    first
+                }
             };
             let (group, close) = self.decide(first, &mut calls).await;
             self.commit(group).await;
@@ -334,6 +343,21 @@ impl Committer {
         })
     }
 
+    /// Checkpoints the log while nobody waits: damage to what was committed is then known for
+    /// that, and a load refuses it instead of taking it for the end of the log.
+    async fn prove(&mut self) {
+        let next_offset = self.journal.next_offset();
+        let is_tried = self.proof_tried_at >= next_offset;
+        if is_tried || self.published.failure().is_some() {
+            return;
+        }
+        // Also before a failure: the next change brings the next try.
+        self.proof_tried_at = next_offset;
+        if let Err(error) = self.journal.checkpoint().await {
+            self.note_failure(error.into());
+        }
+    }
+
     /// Writes a snapshot, and checkpoints the log, if enough was logged since the last
     /// one. That it fails takes nothing away (the log has all of it), so it is reported
     /// and tried again later, except when the device failed.
@@ -345,9 +369,13 @@ impl Committer {
         }
         // Also before a failure: the next try is a full interval away.
         self.snapshot_mark = now;
-        let Err(error) = self.snapshot().await else {
-            return;
-        };
+        if let Err(error) = self.snapshot().await {
+            self.note_failure(error);
+        }
+    }
+
+    /// The log has all of it; but a device that failed takes no more changes.
+    fn note_failure(&self, error: ControllerError) {
         tracing::error!("{error}");
         if error.is_device_failure() {
             let reason = ControllerError::Failed(error.to_string()).to_string();

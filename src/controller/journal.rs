@@ -238,8 +238,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes that the log is to be loaded again before it is written again.
+    /// Notes that the log is to be loaded again before it is written again; unless its device
+    /// failed, of which a fence may be the first sign.
     fn noting<T>(&self, result: Result<T, JournalError>) -> Result<T, JournalError> {
+        let result = result.map_err(|error| match self.log().device_failure() {
+            Some(failure) => failure.into(),
+            None => error,
+        });
         if let Err(error) = &result {
             self.0
                 .broken
@@ -255,11 +260,15 @@ impl Journal {
             return Ok(());
         }
         let old = self.log();
+        if let Some(failure) = old.device_failure() {
+            return Err(failure.into());
+        }
         old.retire().await?;
         let mode = LoadMode {
             clean: false,
             recovery_point: Some(self.recovery_point()),
             log_start: None,
+            flushed: Some(self.next_offset()),
             cleaned_to: None,
         };
         let dir = inner.dir.clone();

@@ -35,6 +35,7 @@ pub(super) async fn open(
 
     let mut committer = Committer {
         rt: rt.clone(),
+        proof_tried_at: journal.recovery_point(),
         snapshot_mark: Mark {
             offset: loaded.offset,
             bytes: end.bytes.saturating_sub(replayed),
@@ -73,6 +74,7 @@ async fn open_log(
             clean: options.clean,
             recovery_point: options.recovery_point,
             log_start: None,
+            flushed: None,
         };
         let opened = Log::open(storage, dir.clone(), config, mode).await;
         let (log, report) = opened.map_err(super::JournalError::from)?;

@@ -47,6 +47,9 @@ impl Inner {
     /// Sorts a failed append. The caller fails what was queued.
     pub(super) fn on_append_error(self: &Rc<Self>, error: &AppendError) {
         match error {
+            AppendError::Fenced(_) if self.log().device_failure().is_some() => {
+                self.device_failed(&error.to_string())
+            }
             AppendError::Device(_) => self.device_failed(&error.to_string()),
             AppendError::OutOfOrder { .. } => {
                 // Offsets are assigned in one place; this cannot be repaired by
@@ -68,6 +71,9 @@ impl Inner {
     /// flush would not say: nothing is rebuilt on top of it.
     pub(super) fn on_flush_error(self: &Rc<Self>, error: &FlushError) {
         match error {
+            FlushError::Fenced(_) if self.log().device_failure().is_some() => {
+                self.device_failed(&error.to_string())
+            }
             FlushError::Device(_) => self.device_failed(&error.to_string()),
             FlushError::NoSpace(_) | FlushError::Fenced(_) => self.fence(&error.to_string()),
             FlushError::Io(io) if is_of_side_file(io.kind) => self.fence(&error.to_string()),
@@ -206,6 +212,9 @@ impl Inner {
     }
 
     async fn rebuild(&self) -> Result<Log, RebuildError> {
+        if let Some(error) = self.log().device_failure() {
+            return Err(RebuildError::Device(error.to_string()));
+        }
         // From here on nothing but the new log writes to the directory.
         self.log().retire().await?;
         self.tasks.writers_ended().await;
@@ -214,6 +223,7 @@ impl Inner {
             clean: false,
             recovery_point: Some(self.log().recovery_point()),
             log_start: Some(self.replica.borrow().log_start_offset()),
+            flushed: Some(self.log().flushed_offset()),
             cleaned_to: self.log().cleaned_to(),
         };
         let config = inner::log_config(&self.config.borrow());

@@ -167,6 +167,7 @@ impl Partition {
     /// is queued or waits gets KAFKA_STORAGE_ERROR, and so does what comes later.
     pub fn take_offline(&self, reason: &str) {
         self.0.go_offline(reason);
+        self.0.log().give_up(reason);
     }
 
     /// Starts a flush if something written is older than `flush.ms`. The owner calls it

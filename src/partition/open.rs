@@ -50,7 +50,7 @@ pub enum PartitionLoad {
         log_start: Option<i64>,
         /// From the cleaner's checkpoint.
         cleaned_to: Option<i64>,
-        /// From the HW checkpoint.
+        /// From the HW checkpoint, which holds of the HW what is flushed.
         high_watermark: Option<i64>,
     },
 }
@@ -133,6 +133,7 @@ impl PartitionOptions {
                     clean,
                     recovery_point,
                     log_start,
+                    flushed: high_watermark,
                     cleaned_to,
                 };
                 let (log, report) = Log::open(storage, self.dir.clone(), config, mode).await?;

@@ -51,7 +51,11 @@ impl IoError {
         IoError {
             op,
             target: target.into(),
-            kind: IoErrorKind::from_errno(errno),
+            kind: match IoErrorKind::from_errno(errno) {
+                // Whatever the reason, nobody knows what has reached the disk.
+                IoErrorKind::Other if SYNC_OPS.contains(&op) => IoErrorKind::Device,
+                kind => kind,
+            },
             errno: Some(errno),
             detail: std::io::Error::from_raw_os_error(errno).to_string(),
         }
@@ -108,9 +112,13 @@ impl IoErrorKind {
             libc::EEXIST | libc::EADDRINUSE => IoErrorKind::AlreadyExists,
             libc::ENOSPC | libc::EDQUOT => IoErrorKind::NoSpace,
             libc::EIO | libc::ENXIO | libc::EREMOTEIO => IoErrorKind::Device,
-            // A medium, a link or a checksum of the block layer; a file system that found itself
-            // damaged, or that the kernel has made read-only because its device failed.
+            // A medium, a link, a reservation, a timeout or a checksum of the block layer; a file
+            // system that found itself damaged, or that the kernel has made read-only because its
+            // device failed.
             libc::ENODATA
+            | libc::ETIMEDOUT
+            | libc::ETIME
+            | libc::EBADE
             | libc::ENOLINK
             | libc::EILSEQ
             | libc::ENODEV
@@ -129,6 +137,9 @@ impl IoErrorKind {
         }
     }
 }
+
+/// The operations that make something durable.
+const SYNC_OPS: [&str; 3] = ["fdatasync", "fsync", "sync directory"];
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,7 @@ mod groups;
 mod idempotent;
 mod log_starts;
 mod settings;
+mod successors;
 
 use super::run::ServeError;
 use super::simulated::{start_simulated, Simulated, SimulatedPlan};

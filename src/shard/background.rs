@@ -114,17 +114,19 @@ async fn line_of(
     } else {
         None
     };
-    let moved = numbers.high_watermark > last.high_watermark;
+    // What is flushed of it: a load takes it for that, and refuses a log that ends below.
+    let high_watermark = numbers.high_watermark.min(numbers.flushed_offset);
+    let moved = high_watermark > last.high_watermark;
     if recovery_point.is_none() && !moved {
         return None;
     }
-    last.high_watermark = numbers.high_watermark;
+    last.high_watermark = high_watermark;
     Some(CheckpointLine {
         key: named.key,
         topic: named.topic.to_string(),
         dir: named.dir,
         recovery_point,
-        high_watermark: Some(numbers.high_watermark),
+        high_watermark: Some(high_watermark),
         log_start: Some(numbers.log_start_offset),
         cleaned_to: None,
     })

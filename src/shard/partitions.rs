@@ -11,11 +11,11 @@ use crate::config::{ConfigError, TopicConfig};
 use crate::metadata::{Change, Delta, TopicImage, OFFSETS_TOPIC_NAME};
 use crate::partition::{Partition, PartitionId, PartitionLoad, PartitionOptions};
 use crate::protocol::ErrorCode;
-use crate::runtime::local::join_bounded;
+use crate::runtime::local::{join_bounded, Event};
 use crate::runtime::{Mono, Queue};
 use crate::storage::{LoadReport, PartitionName, Room};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,38 @@ pub(super) struct Partitions {
     pub(super) dirs: Directories,
     /// Every partition of the broker that was not where it is recorded, at the start.
     pub(super) elsewhere: RefCell<Arc<Elsewhere>>,
+    /// Those that were offline and are being opened.
+    pub(super) reopening: Reopening,
     /// How far the load at start is.
     loading: Cell<Loading>,
+}
+
+/// The partitions that are being opened in the background. Whoever deletes one waits for that:
+/// a directory goes by its name, and its successor may get the same.
+#[derive(Default)]
+pub(super) struct Reopening {
+    keys: RefCell<HashSet<PartitionKey>>,
+    changed: Event,
+}
+
+impl Reopening {
+    /// Notes one until the guard is dropped.
+    pub fn begin(&self, key: PartitionKey) -> impl Drop + '_ {
+        struct Guard<'a>(&'a Reopening, PartitionKey);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                self.0.keys.borrow_mut().remove(&self.1);
+                self.0.changed.notify_all();
+            }
+        }
+        self.keys.borrow_mut().insert(key);
+        Guard(self, key)
+    }
+
+    async fn ended(&self, key: &PartitionKey) {
+        let is_over = || !self.keys.borrow().contains(key);
+        self.changed.wait_until(is_over).await;
+    }
 }
 
 /// How far a load is.
@@ -347,7 +377,10 @@ impl Shard {
                 named.partition.delete().await;
                 Some(named.dir)
             }
-            Some(Slot::Offline { dir, .. }) => dir,
+            Some(Slot::Offline { dir, .. }) => {
+                self.0.partitions.reopening.ended(&key).await;
+                dir
+            }
             None => None,
         };
         let name = name_of(topic, key);
@@ -355,7 +388,7 @@ impl Shard {
         let all = 0..self.0.partitions.dirs.count();
         let dirs = dir.map_or(all, |dir| dir..dir + 1);
         for dir in dirs {
-            if let Err(error) = self.remove_directory(&name, dir, delay).await {
+            if let Err(error) = self.remove_directory(&name, topic.id, dir, delay).await {
                 tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
             }
         }

@@ -36,7 +36,7 @@ struct Directory {
 pub(super) struct Home {
     /// The data directory, by its place in `log.dirs`.
     pub dir: usize,
-    /// Whether what is not there may be created, and what is of another topic removed: only
+    /// Whether what is not there may be created, and what is of another topic set aside: only
     /// where the partition can be nowhere else.
     pub may_create: bool,
 }
@@ -210,9 +210,11 @@ impl Shard {
 
     /// Renames a partition's directory away, durably, and removes it in the background
     /// after `delay` (`file.delete.delay.ms`). A stop before leaves that to the next start.
+    /// What is another topic's by its `partition.metadata` stays.
     pub(super) async fn remove_directory(
         &self,
         name: &PartitionName,
+        topic_id: Uuid,
         dir: usize,
         delay: Duration,
     ) -> Result<(), PartitionDirError> {
@@ -221,14 +223,17 @@ impl Shard {
             // and a later one of its name has another id.
             return Ok(());
         };
-        if !self
-            .rt()
-            .dir(&data_dir)
-            .subdir(&name.to_string())
-            .exists()
-            .await?
-        {
+        let found = self.rt().dir(&data_dir).subdir(&name.to_string());
+        if !found.exists().await? {
             return Ok(());
+        }
+        match partition_dir::read_topic_id(&found).await? {
+            TopicIdFile::Read(id) if id != topic_id => {
+                let path = found.path().display();
+                tracing::warn!("{path} belongs to another topic than the deleted one, and stays");
+                return Ok(());
+            }
+            TopicIdFile::Read(_) | TopicIdFile::Lost(_) => {}
         }
         let renamed = partition_dir::begin_delete(self.rt(), &data_dir, name).await?;
         let shard = self.clone();
@@ -283,10 +288,15 @@ impl Shard {
                 TopicIdFile::Read(_) if !home.may_create => {
                     return Err(OpenError::NotCreated { path: path() })
                 }
-                // Of a deleted topic of the same name, whose removal was cut short.
-                TopicIdFile::Read(_) => {
-                    self.remove_directory(name, home.dir, Duration::ZERO)
-                        .await?
+                // Of a deleted topic of the same name, whose removal was cut short; or of one
+                // that a damaged metadata log has forgotten. Nobody can tell, so it is kept.
+                TopicIdFile::Read(other) => {
+                    let bytes = partition_dir::log_bytes(&dir).await?.unwrap_or(0);
+                    let kept = partition_dir::set_aside(self.rt(), &data_dir, name).await?;
+                    tracing::warn!(
+                        "{} held {bytes} bytes of segments of another topic, whose id is {other}: they are kept in {kept}, remove that if nobody misses it",
+                        path()
+                    );
                 }
                 TopicIdFile::Lost(why) => {
                     let bytes = partition_dir::log_bytes(&dir).await?;

@@ -265,6 +265,7 @@ impl Shard {
             .and_then(|image| image.topic_by_id(&topic.id))
             .unwrap_or(topic);
         let name = name_of(topic, key);
+        let _reopening = partitions.reopening.begin(key);
         match self.try_open(topic, key, load, home).await {
             Ok((partition, _)) if is_offline() => {
                 let (recovery_point, high_watermark) = checkpointed(load);
@@ -285,11 +286,8 @@ impl Shard {
                 false
             }
             Ok((partition, _)) => {
-                // Its topic was deleted meanwhile.
+                // Its topic was deleted meanwhile; whoever does that waits, and removes the directory.
                 partition.delete().await;
-                if let Err(error) = self.remove_directory(&name, home.dir, Duration::ZERO).await {
-                    tracing::error!(partition = %name, %error, "the directory of a deleted partition stays until the next start");
-                }
                 false
             }
             Err(error) if error.is_no_space() => true,

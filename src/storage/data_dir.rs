@@ -242,6 +242,7 @@ impl DataDir {
             clean: self.start == StartKind::Clean,
             recovery_point: self.recovery_point(topic, partition),
             log_start: self.log_start(topic, partition),
+            flushed: self.high_watermark(topic, partition),
             cleaned_to: self.cleaned_to(topic, partition),
         }
     }

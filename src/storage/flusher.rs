@@ -186,6 +186,22 @@ impl Log {
     }
 }
 
+impl Log {
+    /// Writes nothing from now on, and ends a round of compaction that is under way: the
+    /// directory is given up.
+    pub fn give_up(&self, reason: &str) {
+        self.0.fence_off(FlushError::Fenced(reason.to_owned()));
+    }
+
+    /// The failure of the device that fenced the log, if one did. It may not have been told
+    /// yet: what is written in the background has nobody to tell.
+    pub fn device_failure(&self) -> Option<FlushError> {
+        let state = self.0.state.borrow();
+        let fence = state.flush_fence.as_ref()?;
+        matches!(fence.error, FlushError::Device(_)).then(|| fence.error.clone())
+    }
+}
+
 impl LogShared {
     fn flush_result(&self, target: i64) -> Option<Result<i64, FlushError>> {
         let mut state = self.state.borrow_mut();

@@ -41,6 +41,9 @@ pub struct LoadMode {
     pub recovery_point: Option<i64>,
     /// The log start offset, as the checkpoint has it.
     pub log_start: Option<i64>,
+    /// An offset below which everything was flushed at some time. A log that ends below it has
+    /// lost records: what stands beyond its end is not cut.
+    pub flushed: Option<i64>,
     /// The first offset that was not compacted, as the cleaner's checkpoint has it. A line
     /// there, whatever it says, means that offsets below the end may have gaps.
     pub cleaned_to: Option<i64>,
@@ -197,6 +200,7 @@ impl Load<'_> {
             counters: self.storage.counters(),
             index_interval_bytes: self.config.index_interval_bytes,
             recovery_point: point.unwrap_or(0),
+            flushed: self.mode.flushed.unwrap_or(0),
             files: std::mem::take(&mut self.files),
             report: self.report,
             producers,

@@ -2,7 +2,8 @@
 //! and its removal.
 //!
 //! A removal first renames the directory to `…-delete`, durably: from then on the
-//! partition does not exist, and a start finishes what a crash left.
+//! partition does not exist, and a start finishes what a crash left. What is in the way and
+//! may be missed by somebody becomes `…-stray` instead, and stays (as with Kafka).
 
 use super::unusable::read_usable;
 use super::uuid_text;
@@ -105,9 +106,28 @@ pub async fn begin_delete(
     data_dir: impl AsRef<Path>,
     name: &PartitionName,
 ) -> Result<String, PartitionDirError> {
+    rename_away(rt, data_dir, name, DELETE_SUFFIX).await
+}
+
+/// Renames a partition's directory out of the way, durably, and keeps what it holds. Returns
+/// its new name.
+pub async fn set_aside(
+    rt: &Rt,
+    data_dir: impl AsRef<Path>,
+    name: &PartitionName,
+) -> Result<String, PartitionDirError> {
+    rename_away(rt, data_dir, name, STRAY_SUFFIX).await
+}
+
+async fn rename_away(
+    rt: &Rt,
+    data_dir: impl AsRef<Path>,
+    name: &PartitionName,
+    suffix: &str,
+) -> Result<String, PartitionDirError> {
     let data_dir = rt.dir(data_dir);
     let tail = format!(
-        "-{}.{:032x}{DELETE_SUFFIX}",
+        "-{}.{:032x}{suffix}",
         name.partition,
         uuid_text::random(rt).as_u128()
     );
@@ -153,6 +173,8 @@ pub fn parse_metadata(bytes: &[u8]) -> Result<Uuid, String> {
 
 /// The end of the name of a directory that is being removed.
 pub const DELETE_SUFFIX: &str = "-delete";
+/// The end of the name of a directory that was in the way, and is kept.
+pub const STRAY_SUFFIX: &str = "-stray";
 const METADATA_FILE: &str = "partition.metadata";
 const METADATA_BYTES_MAX: u64 = 4 << 10;
 const FILE_NAME_BYTES_MAX: usize = 255;

@@ -26,7 +26,7 @@ use super::log_files::{
 };
 use super::producer_replay::ProducerReplay;
 use super::producer_state::ProducerStates;
-use super::scan::{scan_segment, ScanStart, SegmentScan};
+use super::scan::{read_surely, scan_segment, ScanStart, SegmentScan};
 use super::{producer_snapshot, LoadError, LoadReport};
 use crate::observe::Counters;
 use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite};
@@ -79,6 +79,8 @@ pub(super) struct Recovery<'a> {
     /// What the checkpoint says was flushed. Where nothing proves it any more, what lies
     /// below is read again, and counted apart.
     pub(super) recovery_point: i64,
+    /// Everything below it was flushed once, though no snapshot says so.
+    pub(super) flushed: i64,
     pub(super) files: LogFiles,
     pub(super) report: LoadReport,
     /// The producers, as far as the log was scanned.
@@ -162,8 +164,10 @@ impl Recovery<'_> {
             let segment = self.scan(base, start, epoch_min).await?;
             let next_base = self.files.base_after(base);
             let verdict = self.judge(&segment, next_base, start)?;
-            if let Verdict::Unsealed = verdict {
-                self.trim(&segment).await?;
+            match verdict {
+                Verdict::GoOn => {}
+                Verdict::Unsealed => self.trim(&segment).await?,
+                Verdict::EndOfLog => self.check_flushed(&segment, next_base).await?,
             }
             scanned.push(segment);
             match (verdict, next_base) {
@@ -277,6 +281,27 @@ impl Recovery<'_> {
             && (next <= known || (scan.len > 0 && proof_lost))
     }
 
+    /// A log that ends below what was flushed has lost records, and what stands beyond its end
+    /// may be the rest of them: that is not cut. Zeros are no trace of any.
+    async fn check_flushed(
+        &self,
+        last: &ScannedSegment,
+        next_base: Option<i64>,
+    ) -> Result<(), LoadError> {
+        let (scan, flushed) = (&last.scan, self.flushed);
+        if scan.next_offset >= flushed {
+            return Ok(());
+        }
+        if next_base.is_none() && zeros_to_the_end(&last.file, scan.len).await? {
+            return Ok(());
+        }
+        let bad = scan.bad.as_ref();
+        let why = bad.map_or("batches are missing", |bad| bad.detail.as_str());
+        let name = file_name(last.base_offset, LOG);
+        let detail = format!("{why}, although all below offset {flushed} was flushed");
+        Err(damaged(self.dir, &name, scan.len, &detail))
+    }
+
     /// Cuts a complete segment to its length; `make_durable` syncs it.
     async fn trim(&mut self, segment: &ScannedSegment) -> Result<(), LoadError> {
         self.count_cut(segment).await?;
@@ -381,6 +406,20 @@ impl Recovery<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether nothing but zeros stands in the file from `position` on.
+async fn zeros_to_the_end(file: &File, mut position: u64) -> Result<bool, LoadError> {
+    let size = file.size().await?;
+    while position < size {
+        let len = (size - position).min(1 << 20) as usize;
+        let bytes = read_surely(file, position, len).await?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        position += len as u64;
+    }
+    Ok(true)
 }
 
 /// Removes snapshots beyond `end` and the segments after `last_base`, in an order in

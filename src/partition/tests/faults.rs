@@ -3,6 +3,7 @@
 use super::*;
 use crate::runtime::sim::WriteFault;
 use crate::runtime::SyncSite;
+use crate::storage::{CheckpointError, FlushError};
 
 const STORAGE_ERROR: Result<(), ErrorCode> = Err(ErrorCode::KafkaStorageError);
 
@@ -248,6 +249,39 @@ fn a_damaged_batch_on_disk_takes_this_replica_offline() {
     assert_eq!(partition.state(), PartitionState::Offline);
 }
 
+/// What is written in the background has nobody to tell; the next who writes is told, and
+/// takes nothing for a fence that a rebuild heals.
+#[test]
+fn a_device_that_fails_while_a_segment_is_sealed_is_reported_by_the_next_write() {
+    let bed = Bed::new(5);
+    let partition = bed.create(TopicConfig {
+        segment_bytes: 4_000,
+        ..config(FlushOnAck::All)
+    });
+    let reports = Rc::new(Cell::new(0));
+    let counter = reports.clone();
+    partition.on_device_error(move |_, _| counter.set(counter.get() + 1));
+    bed.run(async {
+        bed.disk().fail_syncs(Some(SyncSite::Index), libc::EIO);
+        let value = "v".repeat(1_000);
+        let mut refused = None;
+        for _ in 0..20 {
+            let one = produce(&partition, batch(&[&value]), Acks::All);
+            refused = one.done.await.err();
+            if refused.is_some() {
+                break;
+            }
+            bed.rt.sleep(Duration::from_secs(1)).await;
+        }
+        assert!(bed.disk().faults_fired() > 0, "sealing met the fault");
+        assert_eq!(refused, STORAGE_ERROR.err());
+        bed.disk().clear_faults();
+        bed.rt.sleep(Duration::from_secs(60)).await;
+        assert_eq!(partition.state(), PartitionState::Offline);
+    });
+    assert_eq!(reports.get(), 1);
+}
+
 #[test]
 fn a_partition_taken_offline_answers_all_who_wait() {
     let bed = Bed::new(5);
@@ -260,6 +294,13 @@ fn a_partition_taken_offline_answers_all_who_wait() {
         assert_eq!(waiting.done.await, STORAGE_ERROR);
         let refused = partition.produce_now(batch(&["x"]), Acks::Leader, NOW_MS, None);
         assert!(refused.unwrap_err().message.contains("data directory"));
+        // Nothing is made durable, sealed or compacted where a device has failed.
+        let log = partition.0.log();
+        assert!(matches!(log.flush().await, Err(FlushError::Fenced(_))));
+        assert!(matches!(
+            log.checkpoint().await,
+            Err(CheckpointError::Flush(FlushError::Fenced(_)))
+        ));
         // The write that was in flight ends and changes nothing any more.
         bed.rt.sleep(Duration::from_secs(1)).await;
         assert_eq!(partition.state(), PartitionState::Offline);

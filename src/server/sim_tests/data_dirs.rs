@@ -19,7 +19,7 @@ fn boot(story: &Story) -> Result<Simulated, ServeError> {
     boot_on(story, &[FIRST, SECOND])
 }
 
-fn boot_on(story: &Story, dirs: &[&str]) -> Result<Simulated, ServeError> {
+pub(super) fn boot_on(story: &Story, dirs: &[&str]) -> Result<Simulated, ServeError> {
     let shards = 1 + story.world.random_below(3) as usize;
     let config = BrokerConfig {
         listener: HostPort {

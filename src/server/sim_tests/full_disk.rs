@@ -107,7 +107,7 @@ async fn create_code(connection: &BrokerConnection, topic: &str) -> i16 {
     answer.topics[0].error_code
 }
 
-async fn delete_code(connection: &BrokerConnection, topic: &str) -> i16 {
+pub(super) async fn delete_code(connection: &BrokerConnection, topic: &str) -> i16 {
     let request = DeleteTopicsRequest {
         topic_names: vec![text(topic)],
         timeout_ms: 10_000,

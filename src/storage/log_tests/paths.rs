@@ -393,6 +393,7 @@ fn below_a_log_start_within_a_batch_no_timestamp_is_found() {
                     clean: true,
                     recovery_point: Some(8),
                     log_start: Some(log_start),
+                    flushed: None,
                 };
                 let storage = Storage::new(rt.clone(), limits());
                 let (log, _) = Log::open(&storage, rt.dir(DIR), config, mode)

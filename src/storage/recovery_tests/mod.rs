@@ -3,6 +3,7 @@
 mod cases;
 mod checkpoints;
 mod flips;
+mod flushed;
 mod head;
 mod losses;
 mod power_cut;
