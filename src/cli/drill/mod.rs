@@ -20,12 +20,15 @@ mod ledgers;
 mod own_broker;
 mod plug;
 mod plug_report;
+mod programs;
 mod report;
 mod run;
+mod unflushed;
 mod workload;
 
 pub use block_stack::{BlockStack, BlockStackError};
 pub use ledger::{Entry, Fault, Judged, PartitionLedger, Policy, ReadBack, FAULTS_MAX};
+pub use unflushed::CutBlocks;
 
 use std::fs;
 use std::path::{Path, PathBuf};

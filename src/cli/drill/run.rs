@@ -172,7 +172,7 @@ impl Drill<'_> {
         round.load_ms = self.rng.within(longest / 4..longest);
         self.rt.sleep(Duration::from_millis(round.load_ms)).await;
 
-        let canary = self.cut(number)?;
+        let canary = self.cut(number, &mut round)?;
         let (producers, ended) = running.end().await;
         self.producers = producers;
         drop(cluster);
@@ -197,15 +197,20 @@ impl Drill<'_> {
         Ok(round)
     }
 
-    /// Cuts the broker off: at once, whatever it does.
-    fn cut(&mut self, number: u32) -> Result<Option<Canary>, CliError> {
+    /// Cuts the broker off: at once, whatever it does. Of what was not flushed, the disk keeps a part: nothing, all, or
+    /// any blocks between.
+    fn cut(&mut self, number: u32, round: &mut Round) -> Result<Option<Canary>, CliError> {
+        // How many blocks there are is not the seed's to say, so that these draws are apart.
+        let blocks = SimRng::new(self.rng.next_u64());
+        let kept_of_8 = self.rng.below(9);
         let canary = match &mut self.stack {
             Some(stack) => {
                 let canary = Canary::write(stack.mount_point(), number, self.rng.next_u64());
                 let canary = canary.map_err(|error| {
                     CliError::Found(format!("the canary cannot be written: {error}"))
                 })?;
-                stack.cut_power().map_err(of_stack)?;
+                let cut = stack.cut_power_keeping(|| blocks.below(8) < kept_of_8);
+                round.blocks = Some(cut.map_err(of_stack)?);
                 Some(canary)
             }
             None => None,
