@@ -5,7 +5,10 @@ mod broker;
 mod configs;
 mod doctor;
 mod drill;
+mod drill_plug;
 mod errors;
+#[path = "../harness/files.rs"]
+mod files;
 mod groups;
 mod records;
 mod topics;

@@ -1,5 +1,7 @@
 //! A partition's files, as a fault leaves them.
 
+#![allow(dead_code)] // Each test crate uses a part of it.
+
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

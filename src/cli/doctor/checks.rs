@@ -191,7 +191,13 @@ pub(super) fn nearest_directory(path: &Path) -> PathBuf {
 }
 
 pub(super) fn mount_of(dir: &Path) -> Option<Mount> {
-    Mount::of(&std::fs::read_to_string("/proc/self/mountinfo").ok()?, dir)
+    Mount::of(&mountinfo(), dir)
+}
+
+/// The mounts; nothing where they cannot be read.
+pub(super) fn mountinfo() -> String {
+    let bytes = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 pub(super) fn file_system(asked: &Path, dir: &Path, mount: Option<&Mount>) -> Check {
@@ -232,12 +238,21 @@ pub(super) fn file_system(asked: &Path, dir: &Path, mount: Option<&Mount>) -> Ch
     let check = Check::new("file_system", found, figures);
     match mount.file_system.as_str() {
         _ if mount.has("ro") => check.fail("it is mounted read-only: mount it rw, or name another --data-dir"),
-        _ if mount.has("nobarrier") || mount.has("barrier=0") => check.warn(
-            "without barriers a power cut takes what was acknowledged as flushed: mount it without nobarrier",
+        _ if mount.unflushed_by().is_some() => {
+            let option = mount.unflushed_by().unwrap_or_default();
+            check.warn(format!(
+                "with {option} a power cut takes what was acknowledged as flushed: mount it without"
+            ))
+        }
+        "ext4" | "ext3" if mount.has("data=writeback") => check.warn(
+            "with data=writeback a power cut may leave old content of the disk where unflushed records were; checksums find it, and what was flushed stays: mount it with data=ordered",
         ),
         "ext4" | "xfs" => check,
         "tmpfs" | "ramfs" => check.warn("it is memory: nothing outlives a restart of the machine; name a directory on a disk"),
         "overlay" => check.warn("it is a container's own layer, slow and deleted with it: put the data on a volume"),
+        "btrfs" if mount.has("nodatasum") || mount.has("nodatacow") => check.warn(
+            "without its checksums nothing tells which of two mirrors is right after a power cut: ext4 or xfs are what the broker is made for",
+        ),
         "btrfs" | "zfs" | "bcachefs" => {
             check.warn("it copies on write, which makes flushes slow: ext4 or xfs are what the broker is made for")
         }
@@ -299,11 +314,9 @@ pub(super) fn direct_io(measured: &Measured) -> Option<Check> {
 }
 
 /// How long a flush takes. Whether that can be true, `honesty.rs` judges.
-pub(super) fn flush(speed: &DiskSpeed, mount: Option<&Mount>) -> Check {
-    judged_flush(speed, mount.and_then(Mount::write_cache).as_deref())
-}
-
-fn judged_flush(speed: &DiskSpeed, write_cache: Option<&str>) -> Check {
+/// `write_cache`: what the kernel thinks the device does with writes, `write back` or `write through`; none if it is no
+/// block device, or does not say.
+pub(super) fn flush(speed: &DiskSpeed, write_cache: Option<&str>) -> Check {
     let us = |time: Duration| time.as_micros() as u64;
     let cache = match write_cache {
         Some("write back") => "the disk says that it has a cache which flushes empty",
@@ -403,7 +416,19 @@ mod tests {
         assert_eq!(verdict(mount("ext4", &["ro"])), Verdict::Fail);
         let a_file = file_system(Path::new("Cargo.toml"), Path::new("."), None);
         assert_eq!(a_file.verdict, Verdict::Fail);
-        assert_eq!(verdict(mount("xfs", &["rw", "nobarrier"])), Verdict::Warn);
+        for (name, option) in [
+            ("xfs", "nobarrier"),
+            ("ext4", "barrier=0"),
+            ("ext4", "data=writeback"),
+            ("btrfs", "nodatacow"),
+        ] {
+            assert_eq!(
+                verdict(mount(name, &["rw", option])),
+                Verdict::Warn,
+                "{option}"
+            );
+        }
+        assert_eq!(verdict(mount("ext4", &["rw", "data=ordered"])), Verdict::Ok);
         for odd in ["tmpfs", "overlay", "btrfs", "nfs4"] {
             assert_eq!(verdict(mount(odd, &["rw"])), Verdict::Warn, "{odd}");
         }
@@ -435,7 +460,7 @@ mod tests {
                 flush: times,
                 both: times,
             };
-            judged_flush(&speed, cache).verdict
+            flush(&speed, cache).verdict
         };
         assert_eq!(verdict(300, Some("write back")), Verdict::Ok);
         assert_eq!(verdict(10, Some("write through")), Verdict::Ok);

@@ -4,11 +4,12 @@
 //! the broker could not run, and the exit code is 1. The broker need not be there, and nothing is left behind.
 
 mod checks;
+mod devices;
 mod disk;
 mod honesty;
 mod mount;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -18,6 +19,7 @@ use super::render::{print, print_json};
 use super::CliError;
 use crate::runtime::native;
 use disk::DiskSpeed;
+use honesty::DiskFacts;
 
 /// What is looked at.
 #[derive(Debug, Clone, Args)]
@@ -114,8 +116,13 @@ pub(super) fn run(args: DoctorArgs) -> Result<(), CliError> {
     let speed = measure(dir);
     found.extend(checks::direct_io(&speed));
     if let Ok(Ok(speed)) = &speed {
-        found.push(checks::flush(speed, mount.as_ref()));
-        found.extend(mount.as_ref().map(|mount| honesty::check(speed, mount)));
+        let facts = mount.as_ref().map(|mount| {
+            let sys = Path::new("/sys");
+            DiskFacts::of(sys, &checks::mountinfo(), mount)
+        });
+        let write_cache = facts.as_ref().and_then(DiskFacts::write_cache);
+        found.push(checks::flush(speed, write_cache));
+        found.extend(facts.map(|facts| honesty::check(&facts, speed)));
     }
     let speed = speed.ok().and_then(Result::ok);
     match args.json {

@@ -51,22 +51,24 @@ impl Mount {
         self.options.iter().any(|own| own == option)
     }
 
-    /// What the kernel thinks the device does with writes: `write back` or `write through`; none if it is no block
-    /// device, or does not say.
-    pub fn write_cache(&self) -> Option<String> {
-        self.queue("write_cache")
-    }
-
-    /// What the kernel says of the device's queue, as `rotational`.
-    pub fn queue(&self, name: &str) -> Option<String> {
-        let below = |path: &str| {
-            std::fs::read_to_string(format!("/sys/dev/block/{}/{path}/{name}", self.device)).ok()
+    /// The option that switches flushes off, if there is one.
+    pub fn unflushed_by(&self) -> Option<&str> {
+        let switches_off = |option: &&String| {
+            let of_overlay = self.file_system == "overlay" && *option == "volatile";
+            UNFLUSHED.contains(&option.as_str()) || of_overlay
         };
-        // A partition's queue is its disk's.
-        let found = below("queue").or_else(|| below("../queue"))?;
-        Some(found.trim().to_owned())
+        self.options.iter().find(switches_off).map(String::as_str)
     }
 }
+
+/// Mount options that keep flushes from the disk: of ext3 and ext4, XFS, btrfs, f2fs, ReiserFS and JFS.
+const UNFLUSHED: &[&str] = &[
+    "nobarrier",
+    "barrier=0",
+    "barrier=none",
+    "fsync_mode=nobarrier",
+    "nointegrity",
+];
 
 /// Blanks are octal escapes.
 fn unescaped(text: &str) -> String {
@@ -108,6 +110,54 @@ short
         assert_eq!(of("/mnt/other").file_system, "overlay");
         assert_eq!(of("/mntx").file_system, "ext4");
         assert_eq!(Mount::of("nothing", Path::new("/")), None);
+    }
+
+    #[test]
+    fn options_that_switch_flushes_off_are_known() {
+        let by = |line: &str| {
+            let mount = Mount::parse(line).unwrap();
+            mount.unflushed_by().map(str::to_owned)
+        };
+        let of = |option: &str| by(&format!("1 1 8:1 / / rw - ext4 /dev/sda1 rw,{option}"));
+        for option in UNFLUSHED {
+            assert_eq!(of(option).as_deref(), Some(*option));
+        }
+        for option in [
+            "barrier",
+            "barrier=1",
+            "data=writeback",
+            "nobarriers",
+            "volatile",
+        ] {
+            assert_eq!(of(option), None, "{option}");
+        }
+        let before = by("1 1 8:1 / / rw,nobarrier shared:1 - xfs /dev/sda1 rw");
+        assert_eq!(before.as_deref(), Some("nobarrier"));
+        let overlay = by("1 1 0:5 / / rw - overlay overlay rw,lowerdir=/a,volatile");
+        assert_eq!(overlay.as_deref(), Some("volatile"));
+    }
+
+    #[test]
+    fn garbage_is_no_mount() {
+        let lines = [
+            "",
+            " - ",
+            " - - - ",
+            "1 2 3 - ext4",
+            "1 2 3 - ext4 /dev/x",
+            "1 1 8:1 / /p - ext4",
+            "- - - - - - - - -",
+            "\u{0}\u{0}\u{0}",
+            "1 1 8:1 / / rw",
+            "1 1 8:1 / / rw -ext4 /dev/x rw",
+        ];
+        for line in lines {
+            assert_eq!(Mount::of(line, Path::new("/p")), None, "{line:?}");
+        }
+        // Without options of its own, and with a point that has escapes of every kind.
+        let odd = "1 1 8:1 / /a\\040\\011\\012\\134b\\999 rw - ext4 none";
+        let found = Mount::of(odd, Path::new("/a \t\n\\b\\999/c")).unwrap();
+        assert_eq!(found.options, ["rw"]);
     }
 
     #[test]

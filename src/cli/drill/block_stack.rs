@@ -5,7 +5,9 @@
 //! ```
 //! nbdkit keeps what is written to it and passes it on to the image when it is told to flush. Killing it loses what was
 //! not flushed, as a disk's volatile cache does when the power goes; a kill in the middle of a flush leaves a part of it.
-//! Its error filter makes writes, or reads, fail with EIO while a trigger file exists.
+//! A disk may also have written any part of its cache by then: so blocks that the caller chooses are taken from nbdkit's
+//! cache, while it is stopped and before it is killed (`unflushed.rs`). Its own filters cannot: the cache filter writes
+//! nothing before a flush, also where `cache-max-size` makes it forget blocks. Its error filter makes writes, or reads, fail with EIO while a trigger file exists.
 //!
 //! What it cannot know: what a disk does that says it has flushed and has not. That is the image's own disk, which keeps
 //! running.
@@ -19,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::programs::{self, kill, run, started, wait_stopped};
+use super::unflushed::{self, CutBlocks};
 use crate::runtime::native::pause;
 
 /// The device and the file system on it. Taken down when dropped.
@@ -63,7 +67,7 @@ pub enum BlockStackError {
     },
 }
 
-type Result<T> = std::result::Result<T, BlockStackError>;
+pub(super) type Result<T> = std::result::Result<T, BlockStackError>;
 
 /// What is set up at the moment, in the order in which it was.
 #[derive(Debug, Default)]
@@ -86,10 +90,8 @@ impl BlockStack {
         if !is_root() {
             return missing("only root may mount", "run it as root");
         }
-        for (program, what, advice) in PROGRAMS {
-            if !is_installed(program) {
-                return missing(what, advice);
-            }
+        if let Some((what, advice)) = programs::missing() {
+            return missing(what, advice);
         }
         if !Path::new("/dev/fuse").exists() {
             return missing(
@@ -194,15 +196,54 @@ impl BlockStack {
     /// # Errors
     /// The power is cut already, or the device could not be killed.
     pub fn cut_power(&mut self) -> Result<()> {
-        let mut nbdkit = self.running.nbdkit.take().ok_or_else(|| {
-            BlockStackError::Unusable("the power is cut already: restore it first".to_owned())
-        })?;
+        let mut nbdkit = self.running.nbdkit.take().ok_or_else(is_cut)?;
         kill(&mut nbdkit).map_err(|error| BlockStackError::Program {
             program: "nbdkit",
             detail: format!("it cannot be killed: {error}"),
         })?;
         self.running.take_down();
         Ok(())
+    }
+
+    /// The same, but the blocks that were not flushed and that `keeps` chooses, asked once for each, are on the disk all
+    /// the same.
+    ///
+    /// # Errors
+    /// The power is cut already, or the device could not be stopped or its cache not be read.
+    pub fn cut_power_keeping(&mut self, keeps: impl FnMut() -> bool) -> Result<CutBlocks> {
+        let id = self.running.nbdkit.as_ref().ok_or_else(is_cut)?.id();
+        run("kill", &["-STOP", &id.to_string()])?;
+        wait_stopped(id)?;
+        let cache = self.cache_of(id)?;
+        let path = self.image();
+        let image = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(failed("open", &path))?;
+        let cut = unflushed::settle(cache, image, keeps);
+        let cut = cut.map_err(failed("write unflushed blocks to", &path))?;
+        self.cut_power()?;
+        Ok(cut)
+    }
+
+    /// The file in which nbdkit has what it was given; its name is deleted.
+    fn cache_of(&self, nbdkit: u32) -> Result<File> {
+        let files = PathBuf::from(format!("/proc/{nbdkit}/fd"));
+        for entry in fs::read_dir(&files).map_err(failed("look at", &files))? {
+            let path = entry.map_err(failed("look at", &files))?.path();
+            // One that was closed in between is not it.
+            let Ok(name) = fs::read_link(&path) else {
+                continue;
+            };
+            if name.starts_with(&self.folder) && name.to_string_lossy().ends_with(" (deleted)") {
+                return File::open(&path).map_err(failed("open", &path));
+            }
+        }
+        Err(BlockStackError::Program {
+            program: "nbdkit",
+            detail: "the file of its cache cannot be found".to_owned(),
+        })
     }
 
     /// Gives it power again: the device with what was flushed. The mount replays the file system's journal.
@@ -382,40 +423,14 @@ fn attached(file: &Path) -> Result<String> {
     }))
 }
 
-/// Runs a program to its end; what it printed.
-fn run(program: &'static str, arguments: &[&str]) -> Result<String> {
-    let done = Command::new("timeout")
-        .args([PROGRAM_SECONDS, program])
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output();
-    let detail = match done {
-        Ok(output) if output.status.success() => {
-            return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        }
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            format!("{} ({})", said.trim(), output.status)
-        }
-        Err(error) => error.to_string(),
-    };
-    Err(BlockStackError::Program { program, detail })
+fn is_cut() -> BlockStackError {
+    BlockStackError::Unusable("the power is cut already: restore it first".to_owned())
 }
 
-fn started(program: &'static str, mut command: Command) -> Result<Child> {
-    command.spawn().map_err(|error| BlockStackError::Program {
-        program,
-        detail: error.to_string(),
-    })
-}
-
-/// SIGKILL, and waits for its end.
-fn kill(child: &mut Child) -> io::Result<()> {
-    child.kill()?;
-    child.wait().map(drop)
-}
-
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BlockStackError {
+pub(super) fn failed(
+    doing: &'static str,
+    path: &Path,
+) -> impl FnOnce(io::Error) -> BlockStackError {
     let path = path.to_owned();
     move |error| BlockStackError::Io { doing, path, error }
 }
@@ -427,12 +442,6 @@ fn is_root() -> bool {
     line.and_then(|line| line.split_whitespace().nth(1)) == Some("0")
 }
 
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    found
-}
-
 fn is_mounted(point: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let point = point.display().to_string().replace(' ', "\\040");
@@ -441,49 +450,6 @@ fn is_mounted(point: &Path) -> bool {
         .any(|line| line.split(' ').nth(4) == Some(point.as_str()))
 }
 
-/// What is run, and which package has it.
-const PROGRAMS: &[(&str, &str, &str)] = &[
-    (
-        "nbdkit",
-        "nbdkit is not installed",
-        "install the package nbdkit",
-    ),
-    (
-        "nbdfuse",
-        "nbdfuse is not installed",
-        "install the package nbdfuse (libnbd), and fuse3",
-    ),
-    (
-        "losetup",
-        "losetup is not installed",
-        "install the package mount (Debian) or util-linux",
-    ),
-    (
-        "mount",
-        "mount is not installed",
-        "install the package mount (Debian) or util-linux",
-    ),
-    (
-        "umount",
-        "umount is not installed",
-        "install the package mount (Debian) or util-linux",
-    ),
-    (
-        "setsid",
-        "setsid is not installed",
-        "install the package util-linux",
-    ),
-    (
-        "timeout",
-        "timeout is not installed",
-        "install the package coreutils",
-    ),
-    (
-        "mkfs.ext4",
-        "mkfs.ext4 is not installed, or /usr/sbin is not in PATH",
-        "install the package e2fsprogs",
-    ),
-];
 const SOCKET: &str = "socket";
 const TRIGGER: &str = "fail";
 const READ_TRIGGER: &str = "fail-reads";
@@ -494,8 +460,6 @@ const START_PAUSE: Duration = Duration::from_millis(20);
 /// 20 s.
 const START_PAUSES: usize = 1000;
 const LOOP_ATTEMPTS: usize = 20;
-/// No program of a single step takes longer.
-const PROGRAM_SECONDS: &str = "60";
 
 #[cfg(test)]
 mod tests {
@@ -550,6 +514,57 @@ mod tests {
         drop(open);
         drop(stack);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_cut_may_keep_some_of_what_was_not_flushed() {
+        let Some((_dir, mut stack)) = stack("a_cut_may_keep_some_of_what_was_not_flushed") else {
+            return;
+        };
+        let file = stack.mount_point().join("file");
+        let blocks = |byte: u8| vec![byte; 64 * 4096];
+        fs::write(&file, blocks(1)).unwrap();
+        File::open(&file).unwrap().sync_all().unwrap();
+        // Given to the device, and not flushed.
+        let image = stack.image();
+        let written = |stack: &BlockStack| {
+            let to = format!("of={}", stack.mount_point().join("file").display());
+            let how = ["bs=4096", "count=64", "conv=notrunc", "oflag=direct"];
+            let fill = "tr '\\0' '\\2' < /dev/zero | dd iflag=fullblock \"$@\"";
+            run("sh", &[&["-c", fill, "sh", &to], &how[..]].concat()).unwrap();
+        };
+        let twos = || {
+            let bytes = fs::read(&image).unwrap();
+            let blocks = bytes.chunks(4096);
+            blocks
+                .filter(|block| block.iter().all(|byte| *byte == 2))
+                .count()
+        };
+        written(&stack);
+        assert_eq!(twos(), 0, "it is not on the disk");
+        let mut number = 0;
+        let cut = stack.cut_power_keeping(|| {
+            number += 1;
+            number % 2 == 0
+        });
+        let cut = cut.unwrap();
+        assert!(cut.kept_bytes > 0 && cut.lost_bytes > 0, "{cut:?}");
+        assert!((20..=44).contains(&twos()), "{} of 64: {cut:?}", twos());
+        assert!(stack.cut_power_keeping(|| true).is_err());
+        stack.restore().unwrap();
+        let left = fs::read(&file).unwrap();
+        let of = |byte: u8| left.chunks(4096).filter(|block| block[0] == byte).count();
+        assert_eq!(
+            (of(2), of(1) + of(2)),
+            (twos(), 64),
+            "each block is old or new"
+        );
+
+        // What was flushed is not the cut's to choose.
+        written(&stack);
+        File::open(&file).unwrap().sync_all().unwrap();
+        stack.cut_power_keeping(|| false).unwrap();
+        assert_eq!(twos(), 64);
     }
 
     #[test]

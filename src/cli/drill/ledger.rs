@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crc_fast::{CrcAlgorithm, Digest};
 
 /// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,16 +18,21 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of a record.
+    /// The entry of a record. It is the same in every version, as ledgers are kept in files.
     pub fn of(key: Option<&[u8]>, value: Option<&[u8]>) -> Entry {
-        let hash = |what: &dyn Fn(&mut DefaultHasher)| {
-            let mut hasher = DefaultHasher::new();
-            what(&mut hasher);
-            hasher.finish()
+        let hash = |parts: &[Option<&[u8]>]| {
+            let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+            for part in parts {
+                // None is another length than an empty one's.
+                let length = part.map_or(u64::MAX, |part| part.len() as u64);
+                digest.update(&length.to_be_bytes());
+                digest.update(part.unwrap_or_default());
+            }
+            digest.finalize()
         };
         Entry {
-            hash: hash(&|hasher| (key, value).hash(hasher)),
-            key: hash(&|hasher| key.hash(hasher)),
+            hash: hash(&[key, value]),
+            key: hash(&[key]),
         }
     }
 }
@@ -40,6 +46,23 @@ pub enum Policy {
     Delete,
     /// Compaction may remove what has a later record of the same key.
     Compact,
+}
+
+impl Policy {
+    /// A stable name for files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Keep => "keep",
+            Policy::Delete => "delete",
+            Policy::Compact => "compact",
+        }
+    }
+
+    /// The policy of a name.
+    pub fn parse(name: &str) -> Option<Policy> {
+        let all = [Policy::Keep, Policy::Delete, Policy::Compact];
+        all.into_iter().find(|policy| policy.name() == name)
+    }
 }
 
 /// The ledger of one partition.
@@ -145,6 +168,11 @@ impl PartitionLedger {
     /// A consumer has seen a record.
     pub fn seen(&mut self, offset: i64, entry: Entry) {
         self.seen.insert(offset, entry);
+    }
+
+    /// Whether an acknowledgement promised the flush.
+    pub fn is_promised(&self) -> bool {
+        self.promised
     }
 
     /// How many records were acknowledged.
@@ -275,6 +303,29 @@ mod tests {
 
     fn faults(ledger: &PartitionLedger, read: &ReadBack) -> Vec<(i64, Fault)> {
         ledger.judge(read).faults
+    }
+
+    #[test]
+    fn a_record_has_the_same_entry_in_every_version() {
+        let of = |key: Option<&str>, value: Option<&str>| {
+            Entry::of(key.map(str::as_bytes), value.map(str::as_bytes))
+        };
+        assert_eq!(
+            of(Some("k"), Some("value")),
+            Entry {
+                hash: 0xee2c_bce8_19ea_a70d,
+                key: 0x50c9_a4b9_fe34_e7f6
+            }
+        );
+        let others = [
+            of(Some("kv"), Some("alue")),
+            of(None, Some("value")),
+            of(Some(""), Some("value")),
+            of(Some("k"), None),
+        ];
+        assert!(others
+            .iter()
+            .all(|other| *other != of(Some("k"), Some("value"))));
     }
 
     #[test]

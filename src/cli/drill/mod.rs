@@ -9,20 +9,30 @@
 //! The verdict names the fault that was really made: a SIGKILL leaves the page cache, so it proves no flush; a cut of the
 //! block stack counts only where it took something.
 //!
+//! With `--broker` the broker is another machine's, whose plug the user pulls; see `plug.rs`.
+//!
 //! What it is not: it does not cut the power of the disk itself, which keeps running below the block stack's image.
 
 mod block_stack;
 mod ledger;
+mod ledger_file;
+mod ledgers;
 mod own_broker;
+mod plug;
+mod plug_report;
+mod programs;
 mod report;
 mod run;
+mod unflushed;
 mod workload;
 
 pub use block_stack::{BlockStack, BlockStackError};
 pub use ledger::{Entry, Fault, Judged, PartitionLedger, Policy, ReadBack, FAULTS_MAX};
+pub use unflushed::CutBlocks;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use futures_lite::FutureExt;
@@ -53,9 +63,9 @@ pub(super) struct DrillArgs {
     /// How often the broker is cut off.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
-    /// The longest load of a round.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3_600))]
-    duration: u32,
+    /// The longest load of a round: 5 s by default; with --broker 600 s.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    duration: Option<u32>,
     /// How it is cut off.
     #[arg(long, value_enum, default_value = "auto")]
     cut: Cut,
@@ -74,15 +84,31 @@ pub(super) struct DrillArgs {
     /// Keep the folder of the drill.
     #[arg(long)]
     keep: bool,
+    /// Drill this broker, on a machine whose plug you pull; it is given topics of its own.
+    #[arg(long, short, value_name = "HOST:PORT", requires = "ledger", conflicts_with_all = OF_OWN_BROKER)]
+    broker: Option<String>,
+    /// Where what that broker acknowledged is kept: a new file, on another machine than it.
+    #[arg(long, value_name = "FILE", requires = "broker")]
+    ledger: Option<PathBuf>,
+    /// Compare what is there with the ledger, after the machine is up again.
+    #[arg(long, requires = "ledger", conflicts_with_all = ["duration", "clients", "seed"])]
+    check: bool,
     /// Print JSON for scripts.
     #[arg(long)]
     json: bool,
 }
 
+/// What makes no sense with a broker that is not the drill's.
+const OF_OWN_BROKER: [&str; 6] = ["dir", "rounds", "cut", "settings", "self_test", "keep"];
+
 const DRILL_HELP: &str = "\
 Exit code 0: nothing acknowledged was lost (with --self-test: the loss was noticed); 1: something was, or the drill could
 not be made; 2: the command line cannot be used.
-No broker but its own is touched. At most 256 MiB are produced, over all rounds.";
+No broker but its own, or the one that is named, is touched. At most 256 MiB are produced, over all rounds.
+
+To pull a machine's plug: run a broker there, and on another machine
+  highwater drill --broker HOST:PORT --ledger FILE           load, until the plug is pulled (or Ctrl-C)
+  highwater drill --broker HOST:PORT --ledger FILE --check   when the machine and its broker are up again: the verdict";
 
 /// Where the drill's broker lies and listens is the drill's to say.
 fn setting(text: &str) -> Result<String, String> {
@@ -102,7 +128,21 @@ const OWN_SETTINGS: &[&str] = &[
     "admin.listener",
 ];
 
-pub(super) fn run(args: DrillArgs) -> Result<(), CliError> {
+pub(super) fn run(mut args: DrillArgs) -> Result<(), CliError> {
+    if let (Some(broker), Some(ledger)) = (args.broker.take(), args.ledger.take()) {
+        let plan = plug::PlugPlan {
+            broker,
+            ledger,
+            duration: seconds(args.duration, PLUG_SECONDS),
+            clients: args.clients,
+            seed: args.seed,
+            as_json: args.json,
+        };
+        return match args.check {
+            true => plug::check(plan),
+            false => plug::load(plan),
+        };
+    }
     let signals = native::signals()?;
     let as_json = args.json;
     let is_self_test = args.self_test;
@@ -137,6 +177,10 @@ pub(super) fn run(args: DrillArgs) -> Result<(), CliError> {
     }
 }
 
+fn seconds(asked: Option<u32>, default: u32) -> Duration {
+    Duration::from_secs(u64::from(asked.unwrap_or(default)))
+}
+
 /// Sets everything up, and takes it down again.
 async fn drill(rt: &Rt, args: &DrillArgs) -> Result<Report, CliError> {
     let seed = args.seed.unwrap_or_else(|| rt.random_u64() >> 32);
@@ -169,7 +213,7 @@ async fn drill(rt: &Rt, args: &DrillArgs) -> Result<Report, CliError> {
     let plan = run::Plan {
         seed,
         rounds: args.rounds,
-        duration: std::time::Duration::from_secs(u64::from(args.duration)),
+        duration: seconds(args.duration, ROUND_SECONDS),
         clients: args.clients,
         settings: args.settings.clone(),
         is_self_test: args.self_test,
@@ -250,4 +294,6 @@ impl Drop for Folder {
     }
 }
 
+const ROUND_SECONDS: u32 = 5;
+const PLUG_SECONDS: u32 = 600;
 const FOLDER_PREFIX: &str = "drill-";

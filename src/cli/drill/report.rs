@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::{json, Value};
 
+use super::CutBlocks;
+
 /// One cut.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Round {
@@ -21,6 +23,8 @@ pub(super) struct Round {
     pub unflushed_lost: u64,
     /// Whether the cut took a file that was written and not flushed; none without a block cut.
     pub canary_lost: Option<bool>,
+    /// What the cut did to the blocks that the device was given and had not flushed; none without a block cut.
+    pub blocks: Option<CutBlocks>,
     /// What is wrong: the first ones.
     pub losses: Vec<String>,
     /// How many things are.
@@ -53,6 +57,14 @@ impl Round {
                 self.unflushed_lost
             );
         }
+        if let Some(blocks) = self.blocks {
+            let all = blocks.kept_bytes + blocks.lost_bytes;
+            line += &format!(
+                "; the disk kept {} of {} KiB that were not flushed",
+                blocks.kept_bytes >> 10,
+                all >> 10
+            );
+        }
         match self.loss_count {
             0 => line + "; nothing lost",
             n => line + &format!("; {n} LOSSES"),
@@ -69,6 +81,8 @@ impl Round {
             "seen": self.seen,
             "unflushed_lost": self.unflushed_lost,
             "canary_lost": self.canary_lost,
+            "unflushed_bytes_kept": self.blocks.map(|blocks| blocks.kept_bytes),
+            "unflushed_bytes_lost": self.blocks.map(|blocks| blocks.lost_bytes),
             "losses": self.loss_count,
             "first_losses": self.losses,
         })
@@ -92,6 +106,15 @@ pub(super) struct Report {
 impl Report {
     pub fn is_lost(&self) -> bool {
         self.rounds.iter().any(|round| round.loss_count > 0)
+    }
+
+    /// Bytes of blocks that were not flushed, and of these those that the cuts took.
+    fn unflushed_bytes(&self) -> (u64, u64) {
+        let blocks = self.rounds.iter().filter_map(|round| round.blocks);
+        blocks.fold((0, 0), |(all, lost), blocks| {
+            let both = blocks.kept_bytes + blocks.lost_bytes;
+            (all + both, lost + blocks.lost_bytes)
+        })
     }
 
     fn real_cuts(&self) -> usize {
@@ -128,6 +151,8 @@ impl Report {
             .iter()
             .filter(|round| round.canary_lost == Some(true));
         let canaries = canaries.count();
+        let (all_kib, lost_kib) = self.unflushed_bytes();
+        let (all_kib, lost_kib) = (all_kib >> 10, lost_kib >> 10);
         match (self.is_block_cut, self.real_cuts()) {
             (false, _) => format!(
                 "{kept} x SIGKILL; flush not proven: the page cache survived; run as root with nbdkit installed for a cut below the file system"
@@ -136,7 +161,7 @@ impl Report {
                 "{kept} cuts below the file system; flush not proven: the cuts took nothing, not even what was not flushed, and so prove nothing"
             ),
             (true, real) => format!(
-                "{kept} cuts below the file system; flush proven: {real} of {cuts} cuts took what was not flushed ({canaries} canaries, {taken} records of a topic without flushes); not proven: that the disk below keeps what it flushes"
+                "{kept} cuts below the file system; flush proven: {real} of {cuts} cuts took what was not flushed ({canaries} canaries, {taken} records of a topic without flushes, {lost_kib} of {all_kib} KiB of unflushed blocks, the others survived); not proven: that the disk below keeps what it flushes"
             ),
         }
     }
@@ -227,6 +252,19 @@ mod tests {
         assert!(proven
             .text()
             .contains("1 of 2 cuts took what was not flushed"));
+        let half = Round {
+            canary_lost: Some(true),
+            blocks: Some(CutBlocks {
+                kept_bytes: 4096,
+                lost_bytes: 8192,
+            }),
+            ..fine.clone()
+        };
+        let partly = report(true, vec![half.clone(), half]);
+        assert!(partly
+            .text()
+            .contains("16 of 24 KiB of unflushed blocks, the others survived"));
+        assert_eq!(partly.json()["rounds"][1]["unflushed_bytes_kept"], 4096);
         let by_records = Round {
             unflushed_lost: 3,
             ..idle

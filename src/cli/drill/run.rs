@@ -9,13 +9,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::ledger::PartitionLedger;
+use super::ledger_file::LedgerWriter;
+use super::ledgers::{self, Ledgers};
 use super::own_broker::{Launch, OwnBroker};
 use super::report::{Report, Round};
-use super::workload::{self, Ledgers, Producer, Running};
+use super::workload::{self, LoadPlan, Producer, Running, TopicPlan};
 use super::{BlockStack, BlockStackError};
 use crate::cli::CliError;
 use crate::client::{ClientError, Cluster, ConnectionOptions, PartitionKey};
-use crate::protocol::Str;
 use crate::runtime::sim::SimRng;
 use crate::runtime::Rt;
 use crate::storage::inspect;
@@ -55,9 +56,11 @@ pub(super) async fn run(
 ) -> Result<Report, CliError> {
     let below = stack.as_ref().map_or(folder, BlockStack::mount_point);
     let ledger = folder.join("ledger.log");
-    let file = File::create(&ledger).map_err(|error| CliError::Read {
-        path: ledger,
-        error,
+    let file = LedgerWriter::create(&ledger, false).map_err(|error| {
+        CliError::Found(format!(
+            "the ledger {} cannot be made: {error}",
+            ledger.display()
+        ))
     })?;
     let mut settings: Vec<String> = SETTINGS.iter().map(|&set| set.to_owned()).collect();
     settings.extend(plan.settings.iter().cloned());
@@ -105,13 +108,19 @@ impl Drill<'_> {
         let cluster = self.start().await.map_err(CliError::Found)?;
         // What is written survives a SIGKILL, flushed or not; and a self-test judges as if everything were flushed.
         let all_promised = self.plan.is_self_test || self.stack.is_none();
-        let (topics, refused) = workload::create_topics(&cluster, all_promised).await?;
+        let plan = TopicPlan {
+            prefix: "drill".to_owned(),
+            all_promised,
+            // What a user sets for the broker is drilled.
+            sets_flush: false,
+        };
+        let (topics, refused) = workload::create_topics(&cluster, &plan).await?;
         self.report.left_out = refused;
         let mut ledgers = self.ledgers.borrow_mut();
         for topic in topics {
             for partition in 0..topic.partitions {
                 let ledger = PartitionLedger::new(topic.policy, topic.promised);
-                let key = (Str::from(topic.name), partition);
+                let key = (topic.name.clone(), partition);
                 ledgers.partitions.insert(key, ledger);
             }
         }
@@ -151,15 +160,19 @@ impl Drill<'_> {
         let cluster = self.connect(&address).await?;
         let round_ms = self.plan.duration.as_millis() as f64;
         let share = f64::from(self.plan.rounds) * round_ms;
-        let pace = (BYTES_MAX / share, RECORDS_MAX / share);
+        let load_plan = LoadPlan {
+            pace: (BYTES_MAX / share, RECORDS_MAX / share),
+            has_calm: self.rng.one_in(2),
+            stops_together: false,
+        };
         let producers = std::mem::take(&mut self.producers);
         let acknowledged_before = self.ledgers.borrow().acknowledged_records;
-        let running = Running::start(&cluster, &self.ledgers, producers, pace).await?;
+        let running = Running::start(&cluster, &self.ledgers, producers, load_plan).await?;
         let longest = self.plan.duration.as_millis() as u64;
         round.load_ms = self.rng.within(longest / 4..longest);
         self.rt.sleep(Duration::from_millis(round.load_ms)).await;
 
-        let canary = self.cut(number)?;
+        let canary = self.cut(number, &mut round)?;
         let (producers, ended) = running.end().await;
         self.producers = producers;
         drop(cluster);
@@ -170,7 +183,8 @@ impl Drill<'_> {
                 super::own_broker::last_words(&self.launch.log)
             )));
         }
-        self.ledgers.borrow_mut().flush()?;
+        let file = self.ledgers.borrow().file.clone();
+        file.secure(self.rt).await?;
         if let Some(stack) = &mut self.stack {
             stack.restore().map_err(of_stack)?;
         }
@@ -183,15 +197,20 @@ impl Drill<'_> {
         Ok(round)
     }
 
-    /// Cuts the broker off: at once, whatever it does.
-    fn cut(&mut self, number: u32) -> Result<Option<Canary>, CliError> {
+    /// Cuts the broker off: at once, whatever it does. Of what was not flushed, the disk keeps a part: nothing, all, or
+    /// any blocks between.
+    fn cut(&mut self, number: u32, round: &mut Round) -> Result<Option<Canary>, CliError> {
+        // How many blocks there are is not the seed's to say, so that these draws are apart.
+        let blocks = SimRng::new(self.rng.next_u64());
+        let kept_of_8 = self.rng.below(9);
         let canary = match &mut self.stack {
             Some(stack) => {
                 let canary = Canary::write(stack.mount_point(), number, self.rng.next_u64());
                 let canary = canary.map_err(|error| {
                     CliError::Found(format!("the canary cannot be written: {error}"))
                 })?;
-                stack.cut_power().map_err(of_stack)?;
+                let cut = stack.cut_power_keeping(|| blocks.below(8) < kept_of_8);
+                round.blocks = Some(cut.map_err(of_stack)?);
                 Some(canary)
             }
             None => None,
@@ -224,22 +243,7 @@ impl Drill<'_> {
             }
         };
         drop(cluster);
-        for (key, ledger) in &mut self.ledgers.borrow_mut().partitions {
-            let read = &read[key];
-            let judged = ledger.judge(read);
-            round.compared += judged.compared;
-            round.unflushed_lost += judged.unpromised_lost;
-            for (offset, fault) in &judged.faults {
-                round.loss(format!(
-                    "{} partition {} offset {offset}: {fault}",
-                    key.0, key.1
-                ));
-            }
-            round.loss_count += judged.fault_count - judged.faults.len() as u64;
-            if judged.fault_count == 0 {
-                ledger.settle(read);
-            }
-        }
+        ledgers::compare(&mut self.ledgers.borrow_mut().partitions, &read, round);
         if round.loss_count > 0 {
             return Ok(());
         }
@@ -322,9 +326,9 @@ const SETTINGS: &[&str] = &[
     "log.initial.task.delay.ms=500",
 ];
 /// All values that are sent, over all rounds.
-const BYTES_MAX: f64 = (256 << 20) as f64;
+pub(super) const BYTES_MAX: f64 = (256 << 20) as f64;
 /// All records; about 200 bytes of memory each.
-const RECORDS_MAX: f64 = 600_000.0;
+pub(super) const RECORDS_MAX: f64 = 600_000.0;
 /// The block device; it takes no more of the disk than is written to it.
 pub(super) const DEVICE_BYTES: u64 = 768 << 20;
 pub(super) const SPACE_BYTES_MIN: u64 = 1 << 30;

@@ -3,42 +3,61 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::ledger::{Entry, PartitionLedger, Policy, ReadBack};
+use super::ledger::{Entry, Policy, ReadBack};
+use super::ledgers::Ledgers;
 use crate::cli::consume::fetch::{FetchOptions, FetchedBatch, Fetcher};
+use crate::cli::{remote, CliError};
 use crate::client::{ClientError, Cluster, PartitionKey, EARLIEST, LATEST};
 use crate::protocol::batch::{BatchBuilder, RecordIter};
 use crate::protocol::messages::*;
 use crate::protocol::{ErrorCode, Records, Str};
 use crate::runtime::local::{channel, Receiver};
 use crate::runtime::sim::SimRng;
-use crate::runtime::Queue;
+use crate::runtime::{Mono, Queue};
 
-/// A topic of the drill.
-#[derive(Debug, Clone, Copy)]
+/// A topic that was made for the drill.
+#[derive(Debug, Clone)]
 pub(super) struct Topic {
-    pub name: &'static str,
+    pub name: Str,
     pub partitions: i32,
     pub policy: Policy,
     pub promised: bool,
+}
+
+/// How topics are made.
+#[derive(Debug, Clone)]
+pub(super) struct TopicPlan {
+    /// What their names begin with.
+    pub prefix: String,
+    /// Each acknowledgement is judged as a promise that holds.
+    pub all_promised: bool,
+    /// Those whose acknowledgements are promises wait for the flush, whatever the broker does by default.
+    pub sets_flush: bool,
+}
+
+/// What topics there are. The first must be there; one that the broker refuses is left out and told.
+struct Kind {
+    /// Behind the prefix.
+    name: &'static str,
+    partitions: i32,
+    policy: Policy,
+    promised: bool,
     settings: &'static [(&'static str, &'static str)],
 }
 
-/// The topics. The first must be there; one that the broker refuses is left out and told.
-pub(super) const TOPICS: &[Topic] = &[
-    Topic {
-        name: "drill-kept",
+const KINDS: &[Kind] = &[
+    Kind {
+        name: "-kept",
         partitions: 3,
         policy: Policy::Keep,
         promised: true,
         settings: &[("segment.bytes", "1048576"), ("retention.ms", "-1")],
     },
-    Topic {
-        name: "drill-retention",
+    Kind {
+        name: "-retention",
         partitions: 2,
         policy: Policy::Delete,
         promised: true,
@@ -48,8 +67,8 @@ pub(super) const TOPICS: &[Topic] = &[
             ("file.delete.delay.ms", "1000"),
         ],
     },
-    Topic {
-        name: "drill-compacted",
+    Kind {
+        name: "-compacted",
         partitions: 1,
         policy: Policy::Compact,
         promised: true,
@@ -59,7 +78,7 @@ pub(super) const TOPICS: &[Topic] = &[
             ("min.cleanable.dirty.ratio", "0.01"),
         ],
     },
-    Topic {
+    Kind {
         name: UNFLUSHED,
         partitions: 1,
         policy: Policy::Keep,
@@ -71,78 +90,7 @@ pub(super) const TOPICS: &[Topic] = &[
         ],
     },
 ];
-const UNFLUSHED: &str = "drill-unflushed";
-
-/// All ledgers, and the file that the user can look at.
-pub(super) struct Ledgers {
-    pub partitions: BTreeMap<PartitionKey, PartitionLedger>,
-    file: BufWriter<File>,
-    file_error: Option<io::Error>,
-    /// Of values sent.
-    pub sent_bytes: u64,
-    pub sent_records: u64,
-    pub acknowledged_records: u64,
-    /// Answers that cannot be: an idempotent producer's retry that was refused for its sequence.
-    pub refusals: Vec<String>,
-}
-
-impl Ledgers {
-    pub fn new(file: File) -> Ledgers {
-        Ledgers {
-            partitions: BTreeMap::new(),
-            file: BufWriter::new(file),
-            file_error: None,
-            sent_bytes: 0,
-            sent_records: 0,
-            acknowledged_records: 0,
-            refusals: Vec::new(),
-        }
-    }
-
-    fn line(&mut self, what: &str, key: &PartitionKey, offset: i64, entries: &[Entry]) {
-        let mut text = format!("{what} {} {} {offset}", key.0, key.1);
-        for entry in entries {
-            text += &format!(" {:016x}", entry.hash);
-        }
-        if let Err(error) = writeln!(self.file, "{text}") {
-            self.file_error.get_or_insert(error);
-        }
-    }
-
-    fn sending(&mut self, batch: &Batch) {
-        self.sent_records += batch.entries.len() as u64;
-        self.sent_bytes += batch.bytes.len() as u64;
-        self.line("sent", &batch.key, -1, &batch.entries);
-        if let Some(ledger) = self.partitions.get_mut(&batch.key) {
-            batch.entries.iter().for_each(|entry| ledger.sent(*entry));
-        }
-    }
-
-    fn acknowledged(&mut self, batch: &Batch, base: i64) {
-        self.acknowledged_records += batch.entries.len() as u64;
-        self.line("acknowledged", &batch.key, base, &batch.entries);
-        if let Some(ledger) = self.partitions.get_mut(&batch.key) {
-            ledger.acknowledged(base, &batch.entries);
-        }
-    }
-
-    fn seen(&mut self, batch: &FetchedBatch) {
-        for (offset, entry) in entries_of(batch) {
-            self.line("seen", &batch.key, offset, &[entry]);
-            if let Some(ledger) = self.partitions.get_mut(&batch.key) {
-                ledger.seen(offset, entry);
-            }
-        }
-    }
-
-    /// Writes out what the file is to hold.
-    pub fn flush(&mut self) -> io::Result<()> {
-        match self.file_error.take() {
-            Some(error) => Err(error),
-            None => self.file.flush(),
-        }
-    }
-}
+const UNFLUSHED: &str = "-unflushed";
 
 /// The records of a batch that were asked for.
 fn entries_of(batch: &FetchedBatch) -> Vec<(i64, Entry)> {
@@ -176,14 +124,46 @@ pub(super) struct Producer {
     pending: Option<Batch>,
 }
 
+/// How a load is run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LoadPlan {
+    /// Bytes and records that are sent in a millisecond, so that a drill stays within its bounds.
+    pub pace: (f64, f64),
+    /// There are times in which nothing is flushed.
+    pub has_calm: bool,
+    /// The end of one producer stops all.
+    pub stops_together: bool,
+}
+
 /// What the tasks of one round share.
 pub(super) struct Load {
     pub ledgers: Rc<RefCell<Ledgers>>,
     pub stop: Cell<bool>,
     cluster: Cluster,
     keys: Vec<PartitionKey>,
-    /// Bytes and records that may be sent in a millisecond, so that a drill stays within its bounds.
+    /// Those whose acknowledgements wait for no flush.
+    unflushed: Vec<PartitionKey>,
+    begun: Mono,
+    plan: LoadPlan,
+    /// What the broker answered last that was no acknowledgement.
+    pub last_refusal: RefCell<Option<String>>,
+    /// Each producer's share of it.
     pace: (f64, f64),
+}
+
+impl Load {
+    /// Where a producer may send at the moment.
+    fn targets(&self) -> &[PartitionKey] {
+        // A flush of one partition flushes the whole disk. So that a cut finds something that is not flushed, there are
+        // times without any.
+        let cycle = BUSY + CALM;
+        let since = self.cluster.rt().now().since(self.begun);
+        let is_calm = since.as_millis() % cycle.as_millis() >= BUSY.as_millis();
+        match self.plan.has_calm && is_calm && !self.unflushed.is_empty() {
+            true => &self.unflushed,
+            false => &self.keys,
+        }
+    }
 }
 
 impl Producer {
@@ -210,6 +190,12 @@ impl Producer {
             };
             bytes += batch.bytes.len() as f64;
             records += batch.entries.len() as f64;
+            let ledger = load.ledgers.borrow().file.clone();
+            if ledger.secure(&rt).await.is_err() {
+                // The file remembers why, and nothing more may be sent.
+                load.stop.set(true);
+                return Ok(());
+            }
             if !self.send(load, batch).await? {
                 rt.sleep(RETRY_PAUSE).await;
             }
@@ -223,9 +209,10 @@ impl Producer {
     }
 
     async fn next_batch(&mut self, load: &Load) -> Result<Batch, ClientError> {
-        let key = load.keys[self.rng.below(load.keys.len() as u64) as usize].clone();
+        let targets = load.targets();
+        let key = targets[self.rng.below(targets.len() as u64) as usize].clone();
         // What may be lost would leave gaps in the sequences.
-        let is_idempotent = self.is_idempotent && key.0 != UNFLUSHED;
+        let is_idempotent = self.is_idempotent && !key.0.ends_with(UNFLUSHED);
         if is_idempotent && self.identity.is_none() {
             let request = InitProducerIdRequest {
                 transactional_id: None,
@@ -262,7 +249,8 @@ impl Producer {
             entries,
             bytes: builder.build(),
         };
-        load.ledgers.borrow_mut().sending(&batch);
+        let mut ledgers = load.ledgers.borrow_mut();
+        ledgers.sending(&batch.key, &batch.entries);
         Ok(batch)
     }
 
@@ -297,20 +285,18 @@ impl Producer {
             Ok(base)
         };
         let answered: Result<i64, ClientError> = answered.await;
-        let is_sequenced = self.is_idempotent && topic != UNFLUSHED;
+        let is_sequenced = self.is_idempotent && !topic.ends_with(UNFLUSHED);
         match answered {
             Ok(base) if base >= 0 => {
-                load.ledgers.borrow_mut().acknowledged(&batch, base);
+                let mut ledgers = load.ledgers.borrow_mut();
+                ledgers.acknowledged(&batch.key, base, &batch.entries);
                 Ok(true)
             }
             // Taken before, and so long ago that its offset is not known any more.
             Ok(_) => Ok(true),
             Err(error) if error.code().is_some_and(|code| !code.is_retriable()) => {
                 if is_sequenced {
-                    let mut ledgers = load.ledgers.borrow_mut();
-                    if ledgers.refusals.len() < super::ledger::FAULTS_MAX {
-                        ledgers.refusals.push(error.to_string());
-                    }
+                    load.ledgers.borrow_mut().refused(error.to_string());
                 }
                 Err(error)
             }
@@ -319,7 +305,10 @@ impl Producer {
                     self.pending = Some(batch);
                 }
                 match error.code() {
-                    Some(_) => Ok(false),
+                    Some(_) => {
+                        *load.last_refusal.borrow_mut() = Some(error.to_string());
+                        Ok(false)
+                    }
                     None => Err(error),
                 }
             }
@@ -327,25 +316,24 @@ impl Producer {
     }
 }
 
-/// Makes the topics; those that the broker took, and why it refused others. `all_promised`: each acknowledgement is
-/// judged as a promise that holds.
+/// Makes the topics; those that the broker took, and why it refused others.
 pub(super) async fn create_topics(
     cluster: &Cluster,
-    all_promised: bool,
+    plan: &TopicPlan,
 ) -> Result<(Vec<Topic>, Vec<String>), ClientError> {
     let (mut made, mut refused) = (Vec::new(), Vec::new());
-    for topic in TOPICS {
-        let configs = topic
-            .settings
-            .iter()
-            .map(|(name, value)| CreatableTopicConfig {
-                name: Str::from(*name),
-                value: Some(Str::from(*value)),
-            });
+    for kind in KINDS {
+        let name = Str::from(format!("{}{}", plan.prefix, kind.name));
+        let flush = (plan.sets_flush && kind.promised).then_some(("flush.on.ack", "all"));
+        let settings = kind.settings.iter().copied().chain(flush);
+        let configs = settings.map(|(name, value)| CreatableTopicConfig {
+            name: Str::from(name),
+            value: Some(Str::from(value)),
+        });
         let request = CreateTopicsRequest {
             topics: vec![CreatableTopic {
-                name: Str::from(topic.name),
-                num_partitions: topic.partitions,
+                name: name.clone(),
+                num_partitions: kind.partitions,
                 replication_factor: 1,
                 assignments: Vec::new(),
                 configs: configs.collect(),
@@ -356,12 +344,14 @@ pub(super) async fn create_topics(
         let Some(result) = answer.topics.into_iter().next() else {
             continue;
         };
-        let doing = || format!("create topic {}", topic.name);
+        let doing = || format!("create topic {name}");
         let checked = ClientError::check(result.error_code, result.error_message.as_deref(), doing);
         match checked {
             Ok(()) => made.push(Topic {
-                promised: topic.promised || all_promised,
-                ..*topic
+                name,
+                partitions: kind.partitions,
+                policy: kind.policy,
+                promised: kind.promised || plan.all_promised,
             }),
             Err(error) if made.is_empty() => return Err(error),
             Err(error) => refused.push(error.to_string()),
@@ -388,8 +378,8 @@ impl Running {
         cluster: &Cluster,
         ledgers: &Rc<RefCell<Ledgers>>,
         producers: Vec<Producer>,
-        pace: (f64, f64),
-    ) -> Result<Running, ClientError> {
+        plan: LoadPlan,
+    ) -> Result<Running, CliError> {
         let keys: Vec<PartitionKey> = ledgers.borrow().partitions.keys().cloned().collect();
         let ends = offsets(cluster, &keys, LATEST).await?;
         let share = producers.len().max(1) as f64;
@@ -397,8 +387,16 @@ impl Running {
             ledgers: ledgers.clone(),
             stop: Cell::new(false),
             cluster: cluster.clone(),
+            unflushed: keys
+                .iter()
+                .filter(|key| key.0.ends_with(UNFLUSHED))
+                .cloned()
+                .collect(),
             keys,
-            pace: (pace.0 / share, pace.1 / share),
+            begun: cluster.rt().now(),
+            plan,
+            last_refusal: RefCell::default(),
+            pace: (plan.pace.0 / share, plan.pace.1 / share),
         });
         let tasks = producers.len() + 1;
         let (report, ended) = channel(tasks);
@@ -406,6 +404,9 @@ impl Running {
             let (load, report) = (load.clone(), report.clone());
             cluster.rt().spawn(Queue::Latency, async move {
                 let result = producer.run(&load).await;
+                if load.plan.stops_together {
+                    load.stop.set(true);
+                }
                 // Nobody waits for it once the drill ends.
                 let _ = report
                     .send(Ended::Producer(Box::new(producer), result))
@@ -451,7 +452,9 @@ async fn consume(load: &Load, ends: BTreeMap<PartitionKey, i64>) {
             return;
         };
         let mut ledgers = load.ledgers.borrow_mut();
-        batches.iter().for_each(|batch| ledgers.seen(batch));
+        for batch in &batches {
+            ledgers.seen(&batch.key, &entries_of(batch));
+        }
     }
 }
 
@@ -459,10 +462,9 @@ async fn consume(load: &Load, ends: BTreeMap<PartitionKey, i64>) {
 pub(super) async fn read_back(
     cluster: &Cluster,
     keys: &[PartitionKey],
-) -> Result<BTreeMap<PartitionKey, ReadBack>, String> {
-    let told = |error: ClientError| error.to_string();
-    let starts = offsets(cluster, keys, EARLIEST).await.map_err(told)?;
-    let ends = offsets(cluster, keys, LATEST).await.map_err(told)?;
+) -> Result<BTreeMap<PartitionKey, ReadBack>, CliError> {
+    let starts = offsets(cluster, keys, EARLIEST).await?;
+    let ends = offsets(cluster, keys, LATEST).await?;
     let mut read: BTreeMap<PartitionKey, ReadBack> = BTreeMap::new();
     let mut fetcher = Fetcher::new(cluster.clone(), NO_PATIENCE);
     let places = keys.iter().map(|key| (key.clone(), starts[key], ends[key]));
@@ -470,16 +472,12 @@ pub(super) async fn read_back(
     while !fetcher.is_done() {
         fetcher.start();
         let answer = fetcher.answer().await;
-        let batches = fetcher
-            .take(answer)
-            .await
-            .map_err(|error| error.to_string())?;
-        for batch in batches {
+        for batch in fetcher.take(answer).await? {
             let part = read.entry(batch.key.clone()).or_default();
             part.records.extend(entries_of(&batch));
         }
     }
-    let starts = offsets(cluster, keys, EARLIEST).await.map_err(told)?;
+    let starts = offsets(cluster, keys, EARLIEST).await?;
     for key in keys {
         let part = read.entry(key.clone()).or_default();
         (part.log_start, part.end) = (starts[key], ends[key]);
@@ -492,17 +490,9 @@ async fn offsets(
     cluster: &Cluster,
     keys: &[PartitionKey],
     mark: i64,
-) -> Result<BTreeMap<PartitionKey, i64>, ClientError> {
+) -> Result<BTreeMap<PartitionKey, i64>, CliError> {
     let queries: Vec<_> = keys.iter().map(|key| (key.clone(), mark)).collect();
-    let found = crate::cli::remote::offsets(cluster, &queries, false, OFFSETS_PATIENCE).await;
-    found.map_err(|error| match error {
-        crate::cli::CliError::Client { error } => error,
-        error => ClientError::Refused {
-            doing: error.to_string(),
-            code: ErrorCode::UnknownServerError.code(),
-            message: None,
-        },
-    })
+    remote::offsets(cluster, &queries, false, OFFSETS_PATIENCE).await
 }
 
 const NO_PATIENCE: FetchOptions = FetchOptions {
@@ -510,6 +500,10 @@ const NO_PATIENCE: FetchOptions = FetchOptions {
     patience: Duration::ZERO,
 };
 const OFFSETS_PATIENCE: Duration = Duration::from_secs(30);
+/// How long records go everywhere, and then to topics without flushes only. A file system commits what it has changed
+/// after some 5 s, flush or none.
+const BUSY: Duration = Duration::from_secs(1);
+const CALM: Duration = Duration::from_secs(2);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Keys of records; few, so that compaction has something to do.
 const KEYS: u64 = 200;
