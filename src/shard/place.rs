@@ -271,7 +271,7 @@ impl Shard {
         };
         let flushed = recorded.unwrap_or(0);
         if dir.exists().await? {
-            match partition_dir::read_topic_id(&dir).await? {
+            match partition_dir::read_topic_id(&dir, topic_id).await? {
                 TopicIdFile::Read(found) if found == topic_id => return Ok((dir, load)),
                 // This topic's records were flushed, so the one before was gone by then.
                 TopicIdFile::Read(_) if flushed > 0 => {

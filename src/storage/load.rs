@@ -27,9 +27,9 @@ use super::recover::{remove_beyond, Recovery, RecoveryStart, ScannedSegment};
 use super::scan::read_surely;
 use super::segment::MAX_TIMESTAMP_UNKNOWN;
 use super::segment_ends::check_ends;
-use super::unusable::read_usable;
+use super::small_file::{read_or_set_aside, Belief, SmallFile};
 use super::{LoadError, Log, LogConfig, Storage};
-use crate::runtime::{Dir, IoErrorKind, OpenMode, SyncSite, BLOCK_BYTES};
+use crate::runtime::{Dir, OpenMode, SyncSite, BLOCK_BYTES};
 use std::time::Duration;
 
 /// How to open a log: what the data directory says of it.
@@ -318,7 +318,8 @@ impl Load<'_> {
             }
         }
         let end = scan.next_offset;
-        let producers = producers_at(rt, self.dir, &self.files, end).await?;
+        let gaps = self.may_have_gaps();
+        let producers = producers_at(rt, self.dir, &self.files, end, gaps).await?;
         self.report.rebuilt_bytes += producers.scanned_bytes;
         self.report.segments_opened += producers.segments_opened;
         Ok(Some(ScannedSegment {
@@ -473,18 +474,16 @@ async fn remove_expired_head(
 /// Reads the leader-epoch checkpoint. `None` if there is none that can be used: the
 /// epochs are then read from the batches.
 async fn read_epochs(dir: &Dir) -> Result<Option<LeaderEpochs>, LoadError> {
-    match read_usable(dir, LEADER_EPOCH_FILE, EPOCH_FILE_BYTES_MAX).await {
-        Ok(Err(_)) => Ok(None),
-        Ok(Ok(bytes)) => match LeaderEpochs::parse(&bytes) {
-            Ok(epochs) => Ok(Some(epochs)),
-            Err(error) => {
-                let path = dir.path().join(LEADER_EPOCH_FILE);
-                tracing::warn!("{} is malformed and not used: {error}", path.display());
-                Ok(None)
-            }
-        },
-        Err(e) if e.kind == IoErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e.into()),
+    let (name, belief) = (LEADER_EPOCH_FILE, Belief::ReadTwice);
+    let parse = LeaderEpochs::parse;
+    match read_or_set_aside(dir, name, EPOCH_FILE_BYTES_MAX, belief, parse).await? {
+        SmallFile::Read(epochs) => Ok(Some(epochs)),
+        SmallFile::Malformed(error) => {
+            let path = dir.path().join(name);
+            tracing::warn!("{} is malformed and not used: {error}", path.display());
+            Ok(None)
+        }
+        SmallFile::Missing | SmallFile::Unusable(_) => Ok(None),
     }
 }
 

@@ -103,7 +103,8 @@ impl LogShared {
             .await?;
         self.dir.sync(SyncSite::PartitionDir).await?;
 
-        let producers = producers_at(rt, &self.dir, &files, end).await?;
+        let gaps = self.may_have_gaps.get();
+        let producers = producers_at(rt, &self.dir, &files, end, gaps).await?;
 
         let block = len - len % BLOCK_BYTES as u64;
         let tail = read_surely(&file, block, (len - block) as usize).await?;

@@ -1,9 +1,11 @@
 //! Directories that compaction or a running broker has changed, on the simulator.
 
+use super::verify::verify_partition;
 use super::*;
 use crate::protocol::batch::BatchBuilder;
 use crate::runtime::sim::{SimNode, World};
 use crate::runtime::SyncSite;
+use crate::storage::log_files::{file_name, LogFiles};
 use crate::storage::log_tests::limits;
 use crate::storage::{LogBatch, LogConfig, Storage};
 
