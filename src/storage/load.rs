@@ -15,6 +15,7 @@
 //! What it is not: it does not decide whether a stop was clean, and it writes no
 //! checkpoint of the data directory (`data_dir.rs`).
 
+use super::compaction::read_horizon;
 use super::epochs_of_batches::epochs_of_batches;
 use super::index_files::open_indexes;
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
@@ -118,6 +119,7 @@ impl Log {
         let log = load.assemble(scanned, log_start).await?;
         if mode.cleaned_to.is_some() {
             log.0.recycler.end();
+            log.0.delete_horizon.set(read_horizon(&log.0.dir).await?);
         }
         let read_bytes = report.scanned_bytes + report.rebuilt_bytes;
         if read_bytes >= RECHECKPOINT_BYTES && !mode.clean {
