@@ -46,7 +46,7 @@ impl Partition {
     /// was stopped or rebuilt meanwhile.
     ///
     /// # Errors
-    /// A failed device has taken the partition offline. After damage it serves on, and is not
+    /// A failed device, and one that cannot be read, has taken the partition offline. After damage it serves on, and is not
     /// compacted until a restart. Anything else may be tried again.
     pub async fn compact(
         &self,

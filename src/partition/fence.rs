@@ -114,9 +114,10 @@ impl Inner {
         }
     }
 
-    /// Sorts the failure of compacting `log`. A failed device is given up; a log that was left
-    /// half-way between old segments and new is loaded again; damage ends the compaction, not the
-    /// partition. What was stopped or rebuilt meanwhile is no failure.
+    /// Sorts the failure of compacting `log`. A failed device is given up; where it cannot be
+    /// read, this replica alone; a log that was left half-way between old segments and new is
+    /// loaded again; damage ends the compaction, not the partition. What was stopped or
+    /// rebuilt meanwhile is no failure.
     pub(super) fn sort_compaction_error<T>(
         self: &Rc<Self>,
         log: &Log,
@@ -124,6 +125,7 @@ impl Inner {
     ) -> Result<Option<T>, CompactionError> {
         match (&error, log.fence_reason()) {
             (CompactionError::Device(_), _) => self.device_failed(&error.to_string()),
+            (CompactionError::Unreadable(_), _) => self.go_offline(&error.to_string()),
             (CompactionError::Closed(reason), None) if self.stopping.get().is_some() => {
                 tracing::debug!(partition = %self.id, reason, "compaction ended");
                 return Ok(None);
@@ -228,6 +230,7 @@ impl Inner {
         };
         let config = inner::log_config(&self.config.borrow());
         let (log, report) = Log::open(&self.storage, self.dir.clone(), config, mode).await?;
+        log.record_cleaned_with(self.record_cleaned.clone());
         if log.end_offset() < end_offset {
             return Err(RebuildError::Damaged(format!(
                 "the log in {} ends at {} after a failed write, but {end_offset} had been written; copy the replica or restore the directory",
@@ -276,7 +279,7 @@ impl From<LoadError> for RebuildError {
             LoadError::Io(io) if io.kind == IoErrorKind::Device => {
                 RebuildError::Device(error.to_string())
             }
-            LoadError::Io(_) => RebuildError::Refused(error.to_string()),
+            LoadError::Io(_) | LoadError::Record(_) => RebuildError::Refused(error.to_string()),
             LoadError::Checkpoint(checkpoint) if checkpoint.is_no_space() => {
                 RebuildError::Refused(error.to_string())
             }
@@ -299,9 +302,10 @@ impl From<TruncateError> for RebuildError {
         match &error {
             TruncateError::Device(_) => RebuildError::Device(error.to_string()),
             TruncateError::Corrupt { .. } => RebuildError::Damaged(error.to_string()),
-            TruncateError::Io(_) | TruncateError::Fenced(_) | TruncateError::Closed => {
-                RebuildError::Refused(error.to_string())
-            }
+            TruncateError::Io(_)
+            | TruncateError::Record(_)
+            | TruncateError::Fenced(_)
+            | TruncateError::Closed => RebuildError::Refused(error.to_string()),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::protocol::ErrorCode;
 use crate::replication::{Replica, ReplicaEffect, ReplicaEvent};
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Dir, Mono};
-use crate::storage::{Log, LogConfig, ProducerStates, Storage};
+use crate::storage::{Log, LogConfig, ProducerStates, Recorder, Storage};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -36,6 +36,7 @@ pub(super) struct Inner {
     pub(super) storage: Storage,
     pub(super) write_budget: Budget,
     pub(super) record_log_start: LogStartRecorder,
+    pub(super) record_cleaned: Recorder,
     pub(super) config: RefCell<TopicConfig>,
     /// Replaced as a whole when the log is rebuilt after a failed write.
     pub(super) log: RefCell<Log>,

@@ -10,7 +10,7 @@ use crate::observe::Traffic;
 use crate::replication::{Replica, ReplicaEvent, ReplicaStart};
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::Dir;
-use crate::storage::{LoadError, LoadMode, LoadReport, Log, Storage};
+use crate::storage::{LoadError, LoadMode, LoadReport, Log, Recorder, Storage};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
@@ -33,6 +33,8 @@ pub struct PartitionOptions {
     pub write_budget: Budget,
     /// Makes a log start offset durable before it holds.
     pub record_log_start: LogStartRecorder,
+    /// Makes durable how far the log is compacted, where it ends below that.
+    pub record_cleaned: Recorder,
 }
 
 /// How to come by the log.
@@ -66,6 +68,7 @@ impl Partition {
         options: PartitionOptions,
     ) -> Result<(Partition, LoadReport), LoadError> {
         let (log, report, high_watermark) = options.load_log(storage).await?;
+        log.record_cleaned_with(options.record_cleaned.clone());
         let end_offset = log.end_offset();
         let producers = log.producers();
         log.assign_epoch(options.leader_epoch, end_offset);
@@ -86,6 +89,7 @@ impl Partition {
             storage: storage.clone(),
             write_budget: options.write_budget,
             record_log_start: options.record_log_start,
+            record_cleaned: options.record_cleaned,
             config: RefCell::new(options.config),
             log: RefCell::new(log),
             replica: RefCell::new(replica),
@@ -137,6 +141,11 @@ impl PartitionOptions {
                     cleaned_to,
                 };
                 let (log, report) = Log::open(storage, self.dir.clone(), config, mode).await?;
+                if let Some(now) = log.cleaned_to().filter(|now| Some(*now) < cleaned_to) {
+                    // Before anything is appended there.
+                    let recorded = (self.record_cleaned)(now).await;
+                    recorded.map_err(LoadError::Record)?;
+                }
                 Ok((log, report, high_watermark.unwrap_or(0)))
             }
         }

@@ -160,6 +160,15 @@ impl Dir {
         }
     }
 
+    /// As [`Dir::read_small`], of a file that was just read: from the device again, where the
+    /// system can be told to forget what it keeps of the file in memory.
+    pub async fn read_small_again(&self, name: &str, len_max: u64) -> Result<Vec<u8>, IoError> {
+        match &self.0 {
+            DirSide::Native(d) => d.read_small_again(name, len_max).await,
+            DirSide::Sim(d) => d.read_small(name, len_max).await,
+        }
+    }
+
     /// Replaces a small file whole and atomically: writes `name.tmp`, syncs it,
     /// renames it over `name`. The new name is durable only after [`Dir::sync`]; until
     /// then either the old or the new content is found, never a mixture.

@@ -20,10 +20,11 @@ use super::Shard;
 use crate::config::Ratio;
 use crate::runtime::local::Event;
 use crate::runtime::{Mono, Queue};
-use crate::storage::{Compacted, CompactionError, CompactionMeans, CompactionNeed};
+use crate::storage::{Compacted, CompactionError, CompactionMeans, CompactionNeed, Recorder};
 use futures_lite::future::or;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a shard's compaction is at.
@@ -203,6 +204,19 @@ impl Shard {
         throttle.set_bytes_per_second(bytes_per_second);
     }
 
+    /// Makes it durable how far a partition's log is compacted.
+    pub(super) fn cleaned_recorder(
+        &self,
+        key: PartitionKey,
+        topic: Arc<str>,
+        dir: usize,
+    ) -> Recorder {
+        self.recorder(key, topic, dir, |line, offset| {
+            line.cleaned_to = Some(offset);
+            Request::RecordCleaned
+        })
+    }
+
     /// One round over a log. Whether there may be more to do at once.
     async fn compact(&self, named: &Named, need: &CompactionNeed) -> bool {
         if self.is_stopping() {
@@ -214,10 +228,7 @@ impl Shard {
         let means = CompactionMeans {
             throttle: self.0.storage.background().clone(),
             map_bytes: (config.log_cleaner_dedupe_buffer_size / shards) as usize,
-            record: self.recorder(named.key, named.topic.clone(), named.dir, |line, offset| {
-                line.cleaned_to = Some(offset);
-                Request::RecordCleaned
-            }),
+            record: self.cleaned_recorder(named.key, named.topic.clone(), named.dir),
             stop: stop.clone(),
         };
         state.round.replace(Some((named.key, stop)));

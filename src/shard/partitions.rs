@@ -470,6 +470,7 @@ impl Shard {
             load,
             write_budget: self.0.write_budget.clone(),
             record_log_start: self.log_start_recorder(key, topic.name.clone(), home.dir),
+            record_cleaned: self.cleaned_recorder(key, topic.name.clone(), home.dir),
         };
         let recorded = match options.load {
             PartitionLoad::Open { high_watermark, .. } => high_watermark.unwrap_or(0),

@@ -227,7 +227,7 @@ impl Shard {
         if !found.exists().await? {
             return Ok(());
         }
-        match partition_dir::read_topic_id(&found).await? {
+        match partition_dir::read_topic_id(&found, topic_id).await? {
             TopicIdFile::Read(id) if id != topic_id => {
                 let path = found.path().display();
                 tracing::warn!("{path} belongs to another topic than the deleted one, and stays");
@@ -276,7 +276,7 @@ impl Shard {
         };
         let flushed = recorded.unwrap_or(0);
         if dir.exists().await? {
-            match partition_dir::read_topic_id(&dir).await? {
+            match partition_dir::read_topic_id(&dir, topic_id).await? {
                 TopicIdFile::Read(found) if found == topic_id => return Ok((dir, load)),
                 // This topic's records were flushed, so the one before was gone by then.
                 TopicIdFile::Read(_) if flushed > 0 => {

@@ -12,7 +12,8 @@
 
 use super::checkpoint_file::{self, Checkpoint, CheckpointEntries};
 use super::partition_dir::{PartitionName, DELETE_SUFFIX};
-use super::unusable::{read_usable, set_aside_no_files};
+use super::small_file::{read_or_set_aside, read_small_file, Belief, SmallFile};
+use super::unusable::set_aside_no_files;
 use super::uuid_text;
 use super::LoadMode;
 use crate::runtime::{Dir, DirLock, IoError, IoErrorKind, Rt, SyncSite};
@@ -357,16 +358,13 @@ async fn open_meta(
     cluster_id: Option<Uuid>,
 ) -> Result<(MetaProperties, bool), DataDirError> {
     let path = || dir.path().to_owned();
-    match dir.read_small(META_FILE, SMALL_FILE_BYTES_MAX).await {
-        Err(e) if e.kind == IoErrorKind::Unusable => Err(DataDirError::Meta {
+    let (len_max, belief) = (SMALL_FILE_BYTES_MAX, Belief::ReadTwice);
+    match read_small_file(dir, META_FILE, len_max, belief, MetaProperties::parse).await? {
+        SmallFile::Unusable(detail) | SmallFile::Malformed(detail) => Err(DataDirError::Meta {
             path: path(),
-            detail: e.detail,
+            detail,
         }),
-        Ok(bytes) => {
-            let meta = MetaProperties::parse(&bytes).map_err(|detail| DataDirError::Meta {
-                path: path(),
-                detail,
-            })?;
+        SmallFile::Read(meta) => {
             if meta.node_id != node_id {
                 return Err(DataDirError::OtherNode {
                     path: path(),
@@ -383,7 +381,7 @@ async fn open_meta(
                 _ => Ok((meta, false)),
             }
         }
-        Err(e) if e.kind == IoErrorKind::NotFound => {
+        SmallFile::Missing => {
             let holds_partitions = dir
                 .list()
                 .await?
@@ -402,27 +400,29 @@ async fn open_meta(
             dir.sync(site).await?;
             Ok((meta, true))
         }
-        Err(e) => Err(e.into()),
     }
 }
 
 /// Removes the clean-shutdown marker, durably. True if it was there, and a broker wrote it:
 /// the content of one that did not is no word on how the stop was.
 pub(super) async fn take_clean_marker(dir: &Dir) -> Result<bool, DataDirError> {
-    let content = match read_usable(dir, CLEAN_MARKER_FILE, SMALL_FILE_BYTES_MAX).await {
-        Ok(Ok(content)) => content,
-        Ok(Err(_)) => return Ok(false),
-        Err(e) if e.kind == IoErrorKind::NotFound => return Ok(false),
-        Err(e) => return Err(e.into()),
+    let is_ours = |content: &[u8]| {
+        let ours =
+            content.starts_with(CLEAN_MARKER_HEAD) && content.trim_ascii_end().ends_with(b"}");
+        ours.then_some(()).ok_or(())
     };
-    let is_ours =
-        content.starts_with(CLEAN_MARKER_HEAD) && content.trim_ascii_end().ends_with(b"}");
-    if !is_ours {
-        tracing::warn!(
-            "{} holds no clean-shutdown marker of version 0 and is not believed: every log is recovered",
-            dir.path().join(CLEAN_MARKER_FILE).display()
-        );
-    }
+    let (name, belief) = (CLEAN_MARKER_FILE, Belief::Proven);
+    let is_ours = match read_or_set_aside(dir, name, SMALL_FILE_BYTES_MAX, belief, is_ours).await? {
+        SmallFile::Missing | SmallFile::Unusable(_) => return Ok(false),
+        SmallFile::Read(()) => true,
+        SmallFile::Malformed(()) => {
+            tracing::warn!(
+                "{} holds no clean-shutdown marker of version 0 and is not believed: every log is recovered",
+                dir.path().join(name).display()
+            );
+            false
+        }
+    };
     dir.remove_file(CLEAN_MARKER_FILE).await?;
     dir.sync(SyncSite::CleanMarkerRemove).await?;
     Ok(is_ours)
@@ -486,22 +486,20 @@ async fn list_partitions(dir: &Dir) -> Result<Vec<PartitionName>, DataDirError> 
 }
 
 pub(super) async fn read_checkpoint(dir: &Dir, name: &str) -> Result<Checkpoint, DataDirError> {
-    match read_usable(dir, name, CHECKPOINT_BYTES_MAX).await {
-        // As one that is missing: nobody knows what it said.
-        Ok(Err(_)) => Ok(Checkpoint::Missing),
-        Ok(Ok(bytes)) => Ok(match checkpoint_file::parse(&bytes) {
-            Ok(entries) => Checkpoint::Read(entries),
-            Err(error) => {
-                tracing::warn!(
-                    "{}/{name} is malformed and counts as empty: {error}",
-                    dir.path().display()
-                );
-                Checkpoint::Malformed(error)
-            }
-        }),
-        Err(e) if e.kind == IoErrorKind::NotFound => Ok(Checkpoint::Missing),
-        Err(e) => Err(e.into()),
-    }
+    let (belief, parse) = (Belief::ReadTwice, checkpoint_file::parse);
+    let file = read_or_set_aside(dir, name, CHECKPOINT_BYTES_MAX, belief, parse);
+    Ok(match file.await? {
+        // What was set aside counts as missing: nobody knows what it said.
+        SmallFile::Missing | SmallFile::Unusable(_) => Checkpoint::Missing,
+        SmallFile::Read(entries) => Checkpoint::Read(entries),
+        SmallFile::Malformed(error) => {
+            tracing::warn!(
+                "{}/{name} is malformed and counts as empty: {error}",
+                dir.path().display()
+            );
+            Checkpoint::Malformed(error)
+        }
+    })
 }
 
 /// The recovery points of a data directory.

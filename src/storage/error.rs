@@ -157,6 +157,9 @@ pub enum LoadError {
     /// The checkpoint after a recovery failed.
     #[error("the log was recovered, but not checkpointed: {0}")]
     Checkpoint(CheckpointError),
+    /// The log ends below what was compacted of it, which could not be recorded.
+    #[error("how far the log is compacted could not be recorded: {0}")]
+    Record(String),
     /// Data that had been made durable is no longer what was written. Nothing was cut;
     /// the replica goes offline.
     #[error(
@@ -214,6 +217,11 @@ pub enum TruncateError {
         /// What is wrong.
         detail: String,
     },
+    /// How far the log is compacted could not be recorded. Nothing was cut.
+    #[error(
+        "the log is not truncated, because how far it is compacted could not be recorded: {0}"
+    )]
+    Record(String),
     /// An earlier failure fenced the log.
     #[error(
         "the log cannot be truncated until it is rebuilt, because an earlier operation failed: {0}"
@@ -258,9 +266,10 @@ impl From<&TruncateError> for FlushError {
         match error {
             TruncateError::Device(error) => FlushError::Device(error.clone()),
             TruncateError::Io(error) => error.clone().into(),
-            TruncateError::Corrupt { .. } | TruncateError::Fenced(_) | TruncateError::Closed => {
-                FlushError::Fenced(error.to_string())
-            }
+            TruncateError::Corrupt { .. }
+            | TruncateError::Record(_)
+            | TruncateError::Fenced(_)
+            | TruncateError::Closed => FlushError::Fenced(error.to_string()),
         }
     }
 }
@@ -278,7 +287,7 @@ impl From<LoadError> for TruncateError {
                 position,
                 detail,
             },
-            LoadError::Checkpoint(_) | LoadError::NotEmpty(_) => {
+            LoadError::Checkpoint(_) | LoadError::Record(_) | LoadError::NotEmpty(_) => {
                 unreachable!("listing and removing files neither checkpoints nor creates")
             }
         }

@@ -15,6 +15,7 @@
 //! What it is not: it does not decide whether a stop was clean, and it writes no
 //! checkpoint of the data directory (`data_dir.rs`).
 
+use super::compaction::read_horizon;
 use super::epochs_of_batches::epochs_of_batches;
 use super::index_files::open_indexes;
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
@@ -27,9 +28,9 @@ use super::recover::{remove_beyond, Recovery, RecoveryStart, ScannedSegment};
 use super::scan::read_surely;
 use super::segment::MAX_TIMESTAMP_UNKNOWN;
 use super::segment_ends::check_ends;
-use super::unusable::read_usable;
+use super::small_file::{read_or_set_aside, Belief, SmallFile};
 use super::{LoadError, Log, LogConfig, Storage};
-use crate::runtime::{Dir, IoErrorKind, OpenMode, SyncSite, BLOCK_BYTES};
+use crate::runtime::{Dir, OpenMode, SyncSite, BLOCK_BYTES};
 use std::time::Duration;
 
 /// How to open a log: what the data directory says of it.
@@ -121,6 +122,7 @@ impl Log {
         let log = load.assemble(scanned, log_start).await?;
         if mode.cleaned_to.is_some() {
             log.0.recycler.end();
+            log.0.delete_horizon.set(read_horizon(&log.0.dir).await?);
         }
         let read_bytes = report.scanned_bytes + report.rebuilt_bytes;
         if read_bytes >= RECHECKPOINT_BYTES && !mode.clean {
@@ -322,7 +324,8 @@ impl Load<'_> {
             }
         }
         let end = scan.next_offset;
-        let producers = producers_at(rt, self.dir, &self.files, end).await?;
+        let gaps = self.may_have_gaps();
+        let producers = producers_at(rt, self.dir, &self.files, end, gaps).await?;
         self.report.rebuilt_bytes += producers.scanned_bytes;
         self.report.segments_opened += producers.segments_opened;
         Ok(Some(ScannedSegment {
@@ -477,18 +480,16 @@ async fn remove_expired_head(
 /// Reads the leader-epoch checkpoint. `None` if there is none that can be used: the
 /// epochs are then read from the batches.
 async fn read_epochs(dir: &Dir) -> Result<Option<LeaderEpochs>, LoadError> {
-    match read_usable(dir, LEADER_EPOCH_FILE, EPOCH_FILE_BYTES_MAX).await {
-        Ok(Err(_)) => Ok(None),
-        Ok(Ok(bytes)) => match LeaderEpochs::parse(&bytes) {
-            Ok(epochs) => Ok(Some(epochs)),
-            Err(error) => {
-                let path = dir.path().join(LEADER_EPOCH_FILE);
-                tracing::warn!("{} is malformed and not used: {error}", path.display());
-                Ok(None)
-            }
-        },
-        Err(e) if e.kind == IoErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e.into()),
+    let (name, belief) = (LEADER_EPOCH_FILE, Belief::ReadTwice);
+    let parse = LeaderEpochs::parse;
+    match read_or_set_aside(dir, name, EPOCH_FILE_BYTES_MAX, belief, parse).await? {
+        SmallFile::Read(epochs) => Ok(Some(epochs)),
+        SmallFile::Malformed(error) => {
+            let path = dir.path().join(name);
+            tracing::warn!("{} is malformed and not used: {error}", path.display());
+            Ok(None)
+        }
+        SmallFile::Missing | SmallFile::Unusable(_) => Ok(None),
     }
 }
 

@@ -25,7 +25,7 @@ use super::read::ReadAhead;
 use super::recycle::{RecyclePool, Recycler};
 use super::room::Room;
 use super::segment::{file_name, OpenSegments, Segment};
-use super::{LoadError, Throttle};
+use super::{LoadError, Recorder, Throttle};
 use crate::observe::Counters;
 use crate::runtime::local::{Budget, Event};
 use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite, BLOCK_BYTES};
@@ -169,7 +169,9 @@ pub(super) struct LogShared {
     pub(super) empty_range: Cell<Option<(i64, i64)>>,
     /// The first offset that was not compacted, once the log began to be.
     pub(super) cleaned_to: Cell<Option<i64>>,
-    /// The smallest delete horizon of what was compacted since the load, milliseconds.
+    /// How the owner makes it durable.
+    pub(super) record_cleaned: RefCell<Option<Recorder>>,
+    /// The smallest delete horizon of what was compacted, as far as it is known, milliseconds.
     pub(super) delete_horizon: Cell<Option<i64>>,
     /// A round of compaction is under way.
     pub(super) compacting: Cell<bool>,
@@ -424,6 +426,7 @@ impl Log {
             may_have_gaps: Cell::new(config.compacted || cleaned_to.is_some()),
             empty_range: Cell::new(None),
             cleaned_to: Cell::new(cleaned_to),
+            record_cleaned: RefCell::default(),
             delete_horizon: Cell::new(None),
             compacting: Cell::new(false),
             recycler,
@@ -480,6 +483,12 @@ impl Log {
     /// gaps.
     pub fn cleaned_to(&self) -> Option<i64> {
         self.0.cleaned_to.get()
+    }
+
+    /// How the first offset that was not compacted is made durable. A log that was compacted
+    /// is cut below it only with this.
+    pub fn record_cleaned_with(&self, recorder: Recorder) {
+        self.0.record_cleaned.replace(Some(recorder));
     }
 
     /// The latest leader epoch that the log knows.

@@ -6,8 +6,9 @@
 
 use super::leader_epochs::LEADER_EPOCH_FILE;
 use super::producer_snapshot::{self, ProducerEntry};
-use super::scan::{BatchScanner, ScanStep};
-use super::unusable::{read_usable, set_aside_no_files};
+use super::scan::{BatchOrder, BatchScanner, ScanStep};
+use super::small_file::{read_or_set_aside, Belief, SmallFile};
+use super::unusable::set_aside_no_files;
 use super::LoadError;
 use crate::runtime::{Dir, DirEntry, IoError, IoErrorKind, OpenMode, Rt, SyncSite};
 use std::collections::{BTreeMap, BTreeSet};
@@ -254,15 +255,14 @@ impl LogFiles {
 /// Reads the snapshot at `offset`; `None` if it does not decode.
 async fn read_snapshot(dir: &Dir, offset: i64) -> Result<Option<Vec<ProducerEntry>>, LoadError> {
     let name = producer_snapshot::file_name(offset);
-    let Ok(bytes) = read_usable(dir, &name, SNAPSHOT_BYTES_MAX).await? else {
-        return Ok(None);
-    };
-    match producer_snapshot::decode(&bytes) {
-        Ok(entries) => Ok(Some(entries)),
-        Err(error) => {
+    let (belief, decode) = (Belief::Proven, producer_snapshot::decode);
+    match read_or_set_aside(dir, &name, SNAPSHOT_BYTES_MAX, belief, decode).await? {
+        SmallFile::Read(entries) => Ok(Some(entries)),
+        SmallFile::Malformed(error) => {
             tracing::warn!("{}/{name} is not used: {error}", dir.path().display());
             Ok(None)
         }
+        SmallFile::Missing | SmallFile::Unusable(_) => Ok(None),
     }
 }
 
@@ -299,6 +299,8 @@ async fn complete_swaps(
         // No covered segment may come back once the swap has its final name.
         dir.sync(SyncSite::PartitionDir).await?;
         dir.rename(&stray.name, &file_name(base, LOG)).await?;
+        // Before its indexes: beside the old segment they would be taken for that one's.
+        dir.sync(SyncSite::PartitionDir).await?;
     }
     for stray in swaps {
         match stray.target() {
@@ -319,22 +321,12 @@ async fn swap_end(rt: &Rt, dir: &Dir, name: &str, base: i64) -> Result<i64, Load
     let file = dir.open(name, OpenMode::Read).await?;
     let size = file.size().await?;
     let mut scanner = BatchScanner::new(rt, &file, 0, size);
-    let mut end = base;
+    let mut order = BatchOrder::new(base, base, -1, true);
     loop {
-        match scanner.next().await? {
-            ScanStep::Batch(b) if b.crc_valid && b.header.base_offset >= end => {
-                end = b.header.last_offset + 1;
-            }
-            ScanStep::Batch(b) => {
-                return Err(damaged(
-                    dir,
-                    name,
-                    b.position,
-                    "a batch is corrupt or out of order",
-                ))
-            }
+        match scanner.next_in_order(&mut order).await? {
+            ScanStep::Batch(_) => {}
             ScanStep::Bad(bad) => return Err(damaged(dir, name, bad.position, &bad.detail)),
-            ScanStep::End => return Ok(end),
+            ScanStep::End => return Ok(order.end()),
         }
     }
 }

@@ -5,9 +5,9 @@
 //! partition does not exist, and a start finishes what a crash left. What is in the way and
 //! may be missed by somebody becomes `…-stray` instead, and stays (as with Kafka).
 
-use super::unusable::read_usable;
+use super::small_file::{read_or_set_aside, Belief, SmallFile};
 use super::uuid_text;
-use crate::runtime::{Dir, IoError, IoErrorKind, Rt, SyncSite};
+use crate::runtime::{Dir, IoError, Rt, SyncSite};
 use std::fmt;
 use std::path::Path;
 use uuid::Uuid;
@@ -76,20 +76,33 @@ pub enum TopicIdFile {
     Lost(String),
 }
 
-/// Reads the topic's id from `partition.metadata`.
-pub async fn read_topic_id(dir: &Dir) -> Result<TopicIdFile, PartitionDirError> {
-    let bytes = match read_usable(dir, METADATA_FILE, METADATA_BYTES_MAX).await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(why)) => return Ok(TopicIdFile::Lost(format!("cannot be used ({why})"))),
-        Err(e) if e.kind == IoErrorKind::NotFound => {
-            return Ok(TopicIdFile::Lost("is missing".to_owned()))
-        }
-        Err(e) => return Err(e.into()),
+/// Reads the topic's id from `partition.metadata`. Anything but `expected` is read twice before
+/// it is believed, because the directory may be removed for it.
+pub async fn read_topic_id(dir: &Dir, expected: Uuid) -> Result<TopicIdFile, PartitionDirError> {
+    let is_expected = |bytes: &[u8]| match parse_metadata(bytes) {
+        Ok(id) if id == expected => Ok(id),
+        Ok(other) if is_damaged(other, expected) => Err(TopicIdFile::Lost(
+            "names this topic but for one character".to_owned(),
+        )),
+        Ok(other) => Err(TopicIdFile::Read(other)),
+        Err(detail) => Err(TopicIdFile::Lost(format!("is malformed ({detail})"))),
     };
-    Ok(match parse_metadata(&bytes) {
-        Ok(id) => TopicIdFile::Read(id),
-        Err(detail) => TopicIdFile::Lost(format!("is malformed ({detail})")),
+    let belief = Belief::Proven;
+    let file = read_or_set_aside(dir, METADATA_FILE, METADATA_BYTES_MAX, belief, is_expected);
+    Ok(match file.await? {
+        SmallFile::Read(id) => TopicIdFile::Read(id),
+        SmallFile::Malformed(other) => other,
+        SmallFile::Unusable(why) => TopicIdFile::Lost(format!("cannot be used ({why})")),
+        SmallFile::Missing => TopicIdFile::Lost("is missing".to_owned()),
     })
+}
+
+/// Whether an id is `expected` with a bit that changed, for good: ids are drawn at random, so no
+/// other topic's is that near.
+fn is_damaged(found: Uuid, expected: Uuid) -> bool {
+    let (found, expected) = (uuid_text::encode(found), uuid_text::encode(expected));
+    let differ = found.bytes().zip(expected.bytes()).filter(|(a, b)| a != b);
+    differ.count() == 1
 }
 
 /// The bytes of all segments in a partition's directory; `None` if there is no segment.
@@ -201,6 +214,20 @@ mod tests {
         ] {
             assert_eq!(PartitionName::parse(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn an_id_that_differs_in_one_character_is_no_other_topics() {
+        let id = Uuid::from_u128(0x1234_5678_9ABC_DEF0_1122_3344_5566_7788);
+        assert!(!is_damaged(id, id));
+        for bit in 0..128 {
+            let near = Uuid::from_u128(id.as_u128() ^ (1 << bit));
+            assert!(is_damaged(near, id), "bit {bit}");
+        }
+        assert!(!is_damaged(
+            Uuid::from_u128(id.as_u128() ^ (1 << 127) ^ 1),
+            id
+        ));
     }
 
     #[test]

@@ -11,13 +11,15 @@
 //! are at work have their last batches there. One that wrote nothing in them is forgotten,
 //! as one that has expired is.
 //!
-//! What it is not: a check of the log. A batch that is not valid ends the reading of its
-//! segment; what it means for the log is the load's to decide.
+//! What [`producers_at`] reads was flushed: a batch there that is not valid is damage, as
+//! for any reader, and the log is refused. To go on without the batches behind it would take
+//! a retry of them for a new batch.
 
 use super::index_files::read_indexes;
-use super::log_files::{file_name, LogFiles, LOG};
+use super::log_files::{damaged, file_name, LogFiles, LOG};
 use super::producer_state::{BatchProducer, ProducerStates};
-use super::scan::{BatchScanner, ScanStep, ScannedBatch};
+use super::scan::{BadBatch, BatchOrder, BatchScanner, ScanStep, ScannedBatch};
+use super::segment_ends::misfit;
 use super::LoadError;
 use crate::runtime::{Dir, File, IoError, OpenMode, Rt};
 
@@ -74,13 +76,15 @@ impl ProducerReplay {
     }
 }
 
-/// The producers as of `end`, in a log whose batches up to there are whole and durable.
-/// Reads nothing but the snapshot at `end` where there is one.
+/// The producers as of `end`, in a log whose batches up to there were flushed; what of them is
+/// read and is not whole is [`LoadError::Damaged`]. Reads nothing but the snapshot at `end`
+/// where there is one. `gaps`: the log may be compacted.
 pub(super) async fn producers_at(
     rt: &Rt,
     dir: &Dir,
     files: &LogFiles,
     end: i64,
+    gaps: bool,
 ) -> Result<FoundProducers, LoadError> {
     let now_ms = rt.wall_clock_ms();
     let (from, states) = match files.newest_snapshot(dir, end).await? {
@@ -93,7 +97,14 @@ pub(super) async fn producers_at(
         let first = files.segments.range(..=from).next_back();
         let first = first.map_or(i64::MIN, |(base, _)| *base);
         for (base, _) in files.segments.range(first..end) {
-            scanned_bytes += replay_segment(rt, dir, *base, end, &mut replay).await?;
+            let next = files.base_after(*base);
+            let part = Part {
+                base: *base,
+                end: next.map_or(end, |next| next.min(end)),
+                gaps,
+                is_sealed: next.is_some_and(|next| files.snapshots.contains(&next)),
+            };
+            scanned_bytes += part.replay(rt, dir, &mut replay).await?;
             segments_opened += 1;
         }
         tracing::info!(
@@ -122,55 +133,90 @@ fn fallback_start(files: &LogFiles, end: i64) -> i64 {
     start
 }
 
-/// Takes in the batches of one segment from the replay's offset up to `end`. Returns the
-/// bytes that were read.
-async fn replay_segment(
-    rt: &Rt,
-    dir: &Dir,
+/// What one segment holds below the end of the replay.
+struct Part {
     base: i64,
+    /// Where its batches must end.
     end: i64,
-    replay: &mut ProducerReplay,
-) -> Result<u64, LoadError> {
-    let file = dir.open(&file_name(base, LOG), OpenMode::Read).await?;
-    let size = file.size().await?;
-    let start = start_position(rt, dir, &file, base, size, replay.next_offset).await?;
-    let mut scanner = BatchScanner::new(rt, &file, start, size);
-    let mut reached = start;
-    while let ScanStep::Batch(batch) = scanner.next().await? {
-        if !batch.crc_valid || batch.header.base_offset >= end {
-            break;
-        }
-        replay.add(&batch);
-        reached = batch.position + u64::from(batch.header.len);
-    }
-    Ok(reached - start)
+    gaps: bool,
+    /// A snapshot says that nothing stands behind its last batch.
+    is_sealed: bool,
 }
 
-/// The position of a batch at or below `offset`, from the index if that proves right.
-async fn start_position(
-    rt: &Rt,
-    dir: &Dir,
-    file: &File,
-    base: i64,
-    size: u64,
-    offset: i64,
-) -> Result<u64, IoError> {
-    if offset <= base {
-        return Ok(0);
-    }
-    let Ok((index, _)) = read_indexes(dir, base, size).await? else {
-        return Ok(0);
-    };
-    let Some((last_offset, position)) = index.lookup(offset - 1) else {
-        return Ok(0);
-    };
-    let position = u64::from(position);
-    let step = BatchScanner::new(rt, file, position, size).next().await?;
-    match step {
-        ScanStep::Batch(batch) if batch.crc_valid && batch.header.last_offset == last_offset => {
-            Ok(position)
+impl Part {
+    /// Takes in its batches from the replay's offset on. Returns the bytes that were read.
+    async fn replay(
+        &self,
+        rt: &Rt,
+        dir: &Dir,
+        replay: &mut ProducerReplay,
+    ) -> Result<u64, LoadError> {
+        let name = file_name(self.base, LOG);
+        let file = dir.open(&name, OpenMode::Read).await?;
+        let size = file.size().await?;
+        let (start, from) = self.start(rt, dir, &file, size, replay.next_offset).await?;
+        let mut scanner = BatchScanner::new(rt, &file, start, size);
+        let mut order = BatchOrder::new(self.base, from, -1, self.gaps);
+        let mut reached = start;
+        let bad = loop {
+            let end = order.end();
+            match scanner.next_in_order(&mut order).await? {
+                ScanStep::Batch(batch) if batch.header.base_offset < self.end => {
+                    replay.add(&batch);
+                    reached = batch.position + u64::from(batch.header.len);
+                }
+                ScanStep::Batch(_) => break self.misfit(end, None),
+                ScanStep::Bad(bad) => break self.misfit(end, Some(bad)),
+                ScanStep::End => break self.misfit(end, None),
+            }
+        };
+        match bad {
+            None => Ok(reached - start),
+            Some(detail) => Err(damaged(dir, &name, reached, &detail)),
         }
-        _ => Ok(0),
+    }
+
+    /// What is wrong if the batches end at `end`, and what stands there is no batch.
+    fn misfit(&self, end: i64, bad: Option<BadBatch>) -> Option<String> {
+        let is_roll_cut_short =
+            |bad: &BadBatch| !self.is_sealed && (end == self.end || (self.gaps && bad.zeros));
+        match bad {
+            Some(bad) if is_roll_cut_short(&bad) => None,
+            Some(bad) if end < self.end => Some(bad.detail),
+            _ => misfit(end.min(self.end), self.end, self.gaps),
+        }
+    }
+
+    /// The position and the base offset of a batch at or below `offset`, from the index if that
+    /// proves right.
+    async fn start(
+        &self,
+        rt: &Rt,
+        dir: &Dir,
+        file: &File,
+        size: u64,
+        offset: i64,
+    ) -> Result<(u64, i64), IoError> {
+        let whole = (0, self.base);
+        if offset <= self.base {
+            return Ok(whole);
+        }
+        let Ok((index, _)) = read_indexes(dir, self.base, size).await? else {
+            return Ok(whole);
+        };
+        let Some((last_offset, position)) = index.lookup(offset - 1) else {
+            return Ok(whole);
+        };
+        let position = u64::from(position);
+        let step = BatchScanner::new(rt, file, position, size).next().await?;
+        match step {
+            ScanStep::Batch(batch)
+                if batch.crc_valid && batch.header.last_offset == last_offset =>
+            {
+                Ok((position, batch.header.base_offset))
+            }
+            _ => Ok(whole),
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use super::log_files::{
 use super::producer_replay::ProducerReplay;
 use super::producer_state::ProducerStates;
 use super::scan::{read_surely, scan_segment, ScanStart, SegmentScan};
+use super::segment_end::{BatchesEnd, Proof, SegmentEnd};
 use super::{producer_snapshot, LoadError, LoadReport};
 use crate::observe::Counters;
 use crate::runtime::{Dir, File, OpenMode, Rt, SyncSite};
@@ -89,16 +90,6 @@ pub(super) struct Recovery<'a> {
     pub(super) gaps: bool,
     /// The first offset that was not compacted, if the log ever was.
     pub(super) cleaned_to: Option<i64>,
-}
-
-/// How a segment's scan ended, and what that means.
-enum Verdict {
-    /// Complete, and so is what follows, if anything does.
-    GoOn,
-    /// Complete, but its file is longer: the roll that sealed it was interrupted.
-    Unsealed,
-    /// The log ends here; whatever follows goes.
-    EndOfLog,
 }
 
 impl RecoveryStart {
@@ -164,14 +155,14 @@ impl Recovery<'_> {
             let segment = self.scan(base, start, epoch_min).await?;
             let next_base = self.files.base_after(base);
             let verdict = self.judge(&segment, next_base, start)?;
-            match verdict {
-                Verdict::GoOn => {}
-                Verdict::Unsealed => self.trim(&segment).await?,
-                Verdict::EndOfLog => self.check_flushed(&segment, next_base).await?,
+            match &verdict {
+                SegmentEnd::GoesOn | SegmentEnd::Damage(_) => {}
+                SegmentEnd::Unsealed => self.trim(&segment).await?,
+                SegmentEnd::EndOfLog => self.check_flushed(&segment, next_base).await?,
             }
             scanned.push(segment);
             match (verdict, next_base) {
-                (Verdict::GoOn | Verdict::Unsealed, Some(next)) => base = next,
+                (SegmentEnd::GoesOn | SegmentEnd::Unsealed, Some(next)) => base = next,
                 _ => break,
             }
         }
@@ -245,40 +236,29 @@ impl Recovery<'_> {
         segment: &ScannedSegment,
         next_base: Option<i64>,
         start: RecoveryStart,
-    ) -> Result<Verdict, LoadError> {
-        let (scan, proven) = (&segment.scan, start.proven);
-        if next_base.is_some_and(|next| self.may_be_compacted(scan, next, start)) {
-            return Ok(Verdict::GoOn);
+    ) -> Result<SegmentEnd, LoadError> {
+        let scan = &segment.scan;
+        let proof = Proof {
+            proven: start.proven,
+            by_snapshot: start.by_snapshot,
+            // Looked at apart: zeros are no damage here.
+            flushed: 0,
+            gaps: self.gaps,
+            cleaned_to: self.cleaned_to,
+        };
+        let end = BatchesEnd {
+            offset: scan.next_offset,
+            len: scan.len,
+            bad: scan.bad.as_ref().map(|bad| bad.detail.as_str()),
+            next_base,
+        };
+        match proof.judge(&end) {
+            SegmentEnd::Damage(detail) => {
+                let name = file_name(segment.base_offset, LOG);
+                Err(damaged(self.dir, &name, scan.len, &detail))
+            }
+            other => Ok(other),
         }
-        if scan.next_offset < proven {
-            let detail = match &scan.bad {
-                Some(bad) => bad.detail.clone(),
-                None => format!(
-                    "the segment ends at offset {}, but {proven} was flushed",
-                    scan.next_offset
-                ),
-            };
-            let name = file_name(segment.base_offset, LOG);
-            return Err(damaged(self.dir, &name, scan.len, &detail));
-        }
-        Ok(match (next_base, &scan.bad) {
-            (Some(next), None) if next == scan.next_offset => Verdict::GoOn,
-            (Some(next), Some(_)) if next == scan.next_offset => Verdict::Unsealed,
-            _ => Verdict::EndOfLog,
-        })
-    }
-
-    /// Whether compaction may have removed what lies between the end of a segment and the
-    /// next one. It goes over sealed segments only: those below what is proven, and whole.
-    /// Above that the segment has lost what was written to it last; unless every snapshot was
-    /// lost, of a log that had some because it was compacted.
-    fn may_be_compacted(&self, scan: &SegmentScan, next: i64, start: RecoveryStart) -> bool {
-        let known = start.proven.max(self.cleaned_to.unwrap_or(start.proven));
-        let proof_lost = !start.by_snapshot && self.cleaned_to.is_some();
-        self.gaps
-            && scan.bad.is_none()
-            && next > scan.next_offset
-            && (next <= known || (scan.len > 0 && proof_lost))
     }
 
     /// A log that ends below what was flushed has lost records, and what stands beyond its end

@@ -20,7 +20,9 @@ use super::inspect::{IndexCheck, InspectError};
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log_files::{file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX};
 use super::recover::remove_beyond;
-use super::scan::{scan_segment, BatchScanner, ScanStart, ScanStep, ScannedBatch};
+use super::scan::{scan_segment, BatchOrder, BatchScanner, ScanStart, ScanStep, ScannedBatch};
+use super::segment_end::{BatchesEnd, Proof, SegmentEnd};
+use super::small_file::{read_small_file, Belief, SmallFile};
 use super::{DataDirError, LoadError, PartitionName};
 use crate::runtime::{Dir, DirLock, IoError, IoErrorKind, OpenMode, Rt, SyncSite};
 use std::path::{Path, PathBuf};
@@ -129,34 +131,6 @@ impl Lost {
     }
 }
 
-/// A log on its way from segment to segment.
-struct Walk {
-    end: i64,
-    epoch: i32,
-    gaps_allowed: bool,
-}
-
-impl Walk {
-    fn refusal(&self, batch: &ScannedBatch) -> Option<String> {
-        let base = batch.header.base_offset;
-        if !batch.crc_valid {
-            Some("the batch's CRC does not match its content".into())
-        } else if base < self.end || (base > self.end && !self.gaps_allowed) {
-            Some(format!(
-                "a batch starts at offset {base}, expected {}",
-                self.end
-            ))
-        } else if batch.header.leader_epoch < self.epoch {
-            Some(format!(
-                "a batch of leader epoch {} follows one of {}",
-                batch.header.leader_epoch, self.epoch
-            ))
-        } else {
-            None
-        }
-    }
-}
-
 impl RepairDir {
     /// Takes a data directory's lock. Changes nothing in it.
     pub async fn lock(rt: &Rt, path: &Path) -> Result<RepairDir, RepairError> {
@@ -203,20 +177,23 @@ impl RepairDir {
         }
         let clean = self.dir.list().await?;
         let clean = clean.iter().any(|e| e.name == CLEAN_MARKER_FILE);
-        let proven = files.newest_proof(&dir).await?.unwrap_or(-1);
+        let proven = files.newest_proof(&dir).await?;
         // Segments that lie wholly below the log start go at the next start, unread.
-        let log_start = self.log_start(name).await?;
+        let log_start = self.recorded(LOG_START_FILE, name).await?;
         let live = files.segments.range(..=log_start).next_back();
         let live = live.map_or(0, |(base, _)| *base);
         let Some((first, _)) = files.segments.range(live..).next() else {
             return Ok(plan);
         };
-        let mut walk = Walk {
-            end: *first,
-            epoch: -1,
-            gaps_allowed: self.gaps_allowed(name).await?,
+        let cleaned_to = self.cleaned_to(name).await?;
+        let proof = Proof {
+            proven: proven.unwrap_or(*first).max(*first),
+            by_snapshot: proven.is_some(),
+            flushed: self.recorded(HIGH_WATERMARK_FILE, name).await?,
+            gaps: cleaned_to.is_some(),
+            cleaned_to,
         };
-        let mut last = (*first, 0);
+        let mut order = BatchOrder::new(*first, *first, -1, proof.gaps);
         for (base, found) in files.segments.range(live..) {
             let file_name = file_name(*base, LOG);
             let path = dir.path().join(&file_name);
@@ -226,68 +203,64 @@ impl RepairDir {
                     .await?;
                 continue;
             }
-            if *base < walk.end || (*base > walk.end && !walk.gaps_allowed) {
-                let detail = format!("the segment before ends at offset {}", walk.end);
-                let mut cut = Cut::at(path, 0, detail, walk.end, last);
-                self.count_lost(&dir, &file_name, 0, size, &mut cut.lost)
-                    .await?;
-                plan.cut = Some(cut);
-                continue;
-            }
-            walk.end = *base;
+            order.enter(*base);
             let next = files.base_after(*base);
-            let sealed = clean || next.is_some_and(|next| next <= proven);
+            let sealed = clean || next.is_some_and(|next| Some(next) <= proven);
             let mut indexes = IndexCheck::read(&dir, *base, sealed, found).await?;
             let file = dir.open(&file_name, OpenMode::Read).await?;
             let mut scanner = BatchScanner::new(&self.rt, &file, 0, size);
             let mut position = 0;
             let bad = loop {
-                match scanner.next().await? {
+                match scanner.next_in_order(&mut order).await? {
                     ScanStep::End => break None,
                     ScanStep::Bad(bad) => break Some(bad.detail),
-                    ScanStep::Batch(batch) => match walk.refusal(&batch) {
-                        Some(detail) => break Some(detail),
-                        None => {
-                            indexes.on_batch(&batch);
-                            walk.end = batch.header.last_offset + 1;
-                            walk.epoch = batch.header.leader_epoch;
-                            position = batch.position + u64::from(batch.header.len);
-                        }
-                    },
-                }
-            };
-            last = (*base, position);
-            match bad {
-                None => {
-                    indexes.finish();
-                    if !indexes.problems.is_empty() {
-                        plan.indexes.push(*base);
+                    ScanStep::Batch(batch) => {
+                        indexes.on_batch(&batch);
+                        position = batch.position + u64::from(batch.header.len);
                     }
                 }
-                // Complete, with something behind it; where it was not sealed, a start cuts it.
-                Some(_) if next == Some(walk.end) => {
+            };
+            if bad.is_none() {
+                indexes.finish();
+                if !indexes.problems.is_empty() {
+                    plan.indexes.push(*base);
+                }
+            }
+            let end = proof.judge(&BatchesEnd {
+                offset: order.end(),
+                len: position,
+                bad: bad.as_deref(),
+                next_base: next,
+            });
+            let detail = match end {
+                SegmentEnd::GoesOn => continue,
+                // Where it was not sealed, a start cuts it.
+                SegmentEnd::Unsealed => {
                     if sealed {
                         plan.trims.push((*base, position));
                     }
+                    continue;
                 }
-                // A torn end: a start cuts it.
-                Some(_) if next.is_none() && !clean && walk.end >= proven => {}
-                Some(detail) => {
-                    let mut cut = Cut::at(path, position, detail, walk.end, last);
-                    let lost = &mut cut.lost;
-                    self.count_lost(&dir, &file_name, position, size, lost)
-                        .await?;
-                    plan.cut = Some(cut);
-                }
-            }
-        }
-        if plan.cut.is_none() && walk.end < proven {
-            let path = dir.path().join(file_name(last.0, LOG));
-            let detail = format!(
-                "the log ends at offset {}, but {proven} was flushed",
-                walk.end
-            );
-            plan.cut = Some(Cut::at(path, last.1, detail, walk.end, last));
+                // A start cuts what follows; but a clean stop leaves nothing to cut.
+                SegmentEnd::EndOfLog if !clean => break,
+                SegmentEnd::EndOfLog => match (bad, next) {
+                    (None, None) => break,
+                    (Some(detail), _) => detail,
+                    (None, Some(_)) => format!("the log ends at offset {}", order.end()),
+                },
+                SegmentEnd::Damage(detail) => detail,
+            };
+            let mut cut = Cut {
+                file: path,
+                position,
+                detail,
+                end_offset: order.end(),
+                last: (*base, position),
+                lost: Lost::default(),
+            };
+            self.count_lost(&dir, &file_name, position, size, &mut cut.lost)
+                .await?;
+            plan.cut = Some(cut);
         }
         if let Some(cut) = plan.cut.take_if(|cut| cut.end_offset < log_start) {
             plan.beyond_repair = Some(format!(
@@ -299,9 +272,9 @@ impl RepairDir {
         Ok(plan)
     }
 
-    /// The recorded log start offset; 0 if there is none.
-    async fn log_start(&self, name: &PartitionName) -> Result<i64, RepairError> {
-        let checkpoint = read_checkpoint(&self.dir, LOG_START_FILE).await?;
+    /// What a checkpoint file holds of the partition; 0 if nothing.
+    async fn recorded(&self, file: &str, name: &PartitionName) -> Result<i64, RepairError> {
+        let checkpoint = read_checkpoint(&self.dir, file).await?;
         let recorded = checkpoint.get(&name.topic, name.partition);
         Ok(recorded.unwrap_or(0))
     }
@@ -324,12 +297,12 @@ impl RepairDir {
         Ok(())
     }
 
-    /// Where the cleaner's checkpoint has a line for the partition, or is lost.
-    async fn gaps_allowed(&self, name: &PartitionName) -> Result<bool, RepairError> {
+    /// The partition's line in the cleaner's checkpoint. Where that is lost, as a start takes it.
+    async fn cleaned_to(&self, name: &PartitionName) -> Result<Option<i64>, RepairError> {
         let checkpoint = read_checkpoint(&self.dir, CLEANER_FILE).await?;
         Ok(match &checkpoint {
-            Checkpoint::Read(_) => checkpoint.get(&name.topic, name.partition).is_some(),
-            Checkpoint::Missing | Checkpoint::Malformed(_) => true,
+            Checkpoint::Read(_) => checkpoint.get(&name.topic, name.partition),
+            Checkpoint::Missing | Checkpoint::Malformed(_) => Some(0),
         })
     }
 
@@ -409,27 +382,11 @@ impl RepairDir {
     }
 }
 
-impl Cut {
-    fn at(file: PathBuf, position: u64, detail: String, end: i64, last: (i64, u64)) -> Cut {
-        Cut {
-            file,
-            position,
-            detail,
-            end_offset: end,
-            last,
-            lost: Lost::default(),
-        }
-    }
-}
-
 async fn lower_epochs(dir: &Dir, end: i64) -> Result<(), RepairError> {
-    let read = dir.read_small(LEADER_EPOCH_FILE, EPOCH_BYTES_MAX).await;
-    let bytes = match read {
-        Err(e) if e.kind == IoErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
+    let (name, belief) = (LEADER_EPOCH_FILE, Belief::ReadTwice);
+    let file = read_small_file(dir, name, EPOCH_BYTES_MAX, belief, LeaderEpochs::parse);
     // One that cannot be read is found again from the batches by the next start.
-    if let Ok(mut epochs) = LeaderEpochs::parse(&bytes) {
+    if let SmallFile::Read(mut epochs) = file.await? {
         if epochs.truncate_from_end(end) {
             dir.replace_small(
                 LEADER_EPOCH_FILE,

@@ -1,7 +1,7 @@
 //! Reading a segment batch by batch, and rebuilding its indexes on the way.
 //!
-//! [`BatchScanner`] proves each batch on its own (header, size, CRC); [`scan_segment`]
-//! proves their order too. Reads are [`READ_BYTES`] at a time; a batch may be as long
+//! [`BatchScanner`] proves each batch on its own (header, size, CRC), and with a
+//! [`BatchOrder`] that it follows those before it; [`scan_segment`] keeps indexes, too. Reads are [`READ_BYTES`] at a time; a batch may be as long
 //! as the file: its CRC is computed over as many reads as it takes, so memory is
 //! bounded by one read. Between reads other tasks run.
 //!
@@ -120,6 +120,76 @@ impl<'a> BatchScanner<'a> {
         }))
     }
 
+    /// As [`BatchScanner::next`], but a batch only if its CRC is right and it may follow
+    /// `order`, which takes it in. What looks wrong is read again, a few times, before it is
+    /// given back as bad; the scanner stays there.
+    pub(super) async fn next_in_order(
+        &mut self,
+        order: &mut BatchOrder,
+    ) -> Result<ScanStep, IoError> {
+        let at = self.position;
+        Ok(match self.next_judged(order).await? {
+            (ScanStep::Batch(_), Some(detail)) => {
+                self.position = at;
+                ScanStep::Bad(BadBatch {
+                    position: at,
+                    detail,
+                    zeros: false,
+                })
+            }
+            (ScanStep::Batch(batch), None) => {
+                order.follow(&batch);
+                ScanStep::Batch(batch)
+            }
+            (other, _) => other,
+        })
+    }
+
+    /// The next step, and for a batch why it may not follow `order`: a sentence. What looks
+    /// wrong is read again, a few times.
+    pub(super) async fn next_judged(
+        &mut self,
+        order: &BatchOrder,
+    ) -> Result<(ScanStep, Option<String>), IoError> {
+        let at = self.position;
+        let mut reads = 1;
+        loop {
+            let step = self.next().await?;
+            let refusal = match &step {
+                ScanStep::Batch(batch) => self.refusal(order, batch).await?,
+                ScanStep::Bad(_) | ScanStep::End => None,
+            };
+            let is_bad = matches!(&step, ScanStep::Bad(bad) if !bad.zeros) || refusal.is_some();
+            if !is_bad || reads == READS_MAX {
+                return Ok((step, refusal));
+            }
+            self.read_again(at);
+            reads += 1;
+        }
+    }
+
+    /// Why a whole batch is not the next one. Base offset and leader epoch are outside the CRC:
+    /// an epoch that rises and an offset behind a gap are read a second time, because all
+    /// batches behind are held against them.
+    async fn refusal(
+        &self,
+        order: &BatchOrder,
+        batch: &ScannedBatch,
+    ) -> Result<Option<String>, IoError> {
+        let header = &batch.header;
+        if header.leader_epoch > order.epoch || header.base_offset > order.end {
+            let again = self.file.read_at(batch.position, HEADER_BYTES).await?;
+            let again = ProtocolHeader::parse(&again).ok();
+            let same = |h: &ProtocolHeader| {
+                (h.base_offset, h.leader_epoch) == (header.base_offset, header.leader_epoch)
+            };
+            if !again.as_ref().is_some_and(same) {
+                return Ok(Some("two reads give two headers".into()));
+            }
+        }
+        Ok(order.refusal(batch))
+    }
+
     /// Goes back to `position` and forgets what was read from there on.
     fn read_again(&mut self, position: u64) {
         self.position = position;
@@ -154,6 +224,69 @@ impl<'a> BatchScanner<'a> {
             self.window_at = at;
         }
         Ok(self.window.slice((at - self.window_at) as usize..))
+    }
+}
+
+/// What the batches of a segment were up to some place in it, and so which one may follow.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchOrder {
+    segment_base: i64,
+    end: i64,
+    epoch: i32,
+    gaps: bool,
+}
+
+impl BatchOrder {
+    /// In the segment at `segment_base`, where the batches before end at `end` and the last of
+    /// them is of `epoch` (-1: unknown). `gaps`: of a log that may be compacted.
+    pub(super) fn new(segment_base: i64, end: i64, epoch: i32, gaps: bool) -> BatchOrder {
+        BatchOrder {
+            segment_base,
+            end,
+            epoch,
+            gaps,
+        }
+    }
+
+    /// The same log's next segment begins.
+    pub(super) fn enter(&mut self, segment_base: i64) {
+        self.segment_base = segment_base;
+        self.end = segment_base;
+    }
+
+    /// The offset after the last batch.
+    pub(super) fn end(&self) -> i64 {
+        self.end
+    }
+
+    /// Why a whole batch may not be the next one: a sentence.
+    pub(super) fn refusal(&self, batch: &ScannedBatch) -> Option<String> {
+        let header = &batch.header;
+        let (base, end) = (header.base_offset, self.end);
+        if !batch.crc_valid {
+            Some("the batch's CRC does not match its content".into())
+        } else if base < end || (base > end && !self.gaps) {
+            Some(format!("a batch starts at offset {base}, expected {end}"))
+        } else if header.leader_epoch < self.epoch {
+            Some(format!(
+                "a batch of leader epoch {} follows one of {}",
+                header.leader_epoch, self.epoch
+            ))
+        } else if header.last_offset - self.segment_base > i64::from(i32::MAX)
+            || batch.position > i32::MAX as u64
+        {
+            Some("the batch lies beyond what a segment can hold".into())
+        } else {
+            None
+        }
+    }
+
+    /// Takes in the next batch. One that may not follow is passed over where it stands below
+    /// those before it.
+    pub(super) fn follow(&mut self, batch: &ScannedBatch) {
+        let header = &batch.header;
+        self.end = self.end.max(header.last_offset.saturating_add(1));
+        self.epoch = self.epoch.max(header.leader_epoch);
     }
 }
 
@@ -340,8 +473,7 @@ struct Builder {
     scan: SegmentScan,
     index_interval_bytes: u64,
     bytes_since_index: u64,
-    epoch: i32,
-    gaps: bool,
+    order: BatchOrder,
 }
 
 impl Builder {
@@ -352,7 +484,9 @@ impl Builder {
             producers,
             gaps,
         } = start;
+        let base = index.base_offset();
         Builder {
+            order: BatchOrder::new(base, base, epoch_min, gaps),
             scan: SegmentScan {
                 len: 0,
                 next_offset: index.base_offset(),
@@ -368,8 +502,6 @@ impl Builder {
             },
             index_interval_bytes: u64::from(index_interval_bytes),
             bytes_since_index: 0,
-            epoch: epoch_min,
-            gaps,
         }
     }
 
@@ -384,81 +516,30 @@ impl Builder {
         let mut scanner = BatchScanner::new(rt, file, position, size);
         self.scan.len = position;
         self.scan.next_offset = next_offset;
-        // Where bytes looked wrong, and how often they were read.
-        let mut doubt = (position, 0);
+        self.order.end = next_offset;
         loop {
-            let at = scanner.position;
-            let bad = match scanner.next().await? {
+            match scanner.next_in_order(&mut self.order).await? {
                 ScanStep::End => break,
-                ScanStep::Bad(bad) => bad,
-                ScanStep::Batch(batch) => match self.refusal(file, &batch).await? {
-                    None => {
-                        self.add(&batch);
-                        continue;
-                    }
-                    Some(detail) => BadBatch {
-                        position: at,
-                        detail,
-                        zeros: false,
-                    },
-                },
-            };
-            doubt = match doubt.0 == at {
-                true => (at, doubt.1 + 1),
-                false => (at, 1),
-            };
-            if bad.zeros || doubt.1 == READS_MAX {
-                self.scan.bad = Some(bad);
-                break;
+                ScanStep::Batch(batch) => self.add(&batch),
+                ScanStep::Bad(bad) => {
+                    self.scan.bad = Some(bad);
+                    break;
+                }
             }
-            scanner.read_again(at);
         }
         self.scan.scanned_bytes = self.scan.len - position;
         Ok(self.scan)
     }
 
-    /// Why a whole batch is not the next one of this log. Base offset and leader epoch
-    /// are outside the CRC: an epoch that rises is read a second time, because all batches
-    /// behind it are held against it.
-    async fn refusal(&self, file: &File, batch: &ScannedBatch) -> Result<Option<String>, IoError> {
-        let header = &batch.header;
-        let last_relative = header.last_offset - self.scan.index.base_offset();
-        if header.leader_epoch > self.epoch {
-            let again = file.read_at(batch.position, HEADER_BYTES).await?;
-            let epoch = ProtocolHeader::parse(&again).map(|h| h.leader_epoch);
-            if epoch.ok() != Some(header.leader_epoch) {
-                return Ok(Some("two reads give two leader epochs".into()));
-            }
-        }
-        Ok(if !batch.crc_valid {
-            Some("the batch's CRC does not match its content".into())
-        } else if header.base_offset < self.scan.next_offset
-            || (header.base_offset > self.scan.next_offset && !self.gaps)
-        {
-            Some(format!(
-                "a batch starts at offset {}, expected {}",
-                header.base_offset, self.scan.next_offset
-            ))
-        } else if header.leader_epoch < self.epoch {
-            Some(format!(
-                "a batch of leader epoch {} follows one of {}",
-                header.leader_epoch, self.epoch
-            ))
-        } else if last_relative > i64::from(i32::MAX) || batch.position > i32::MAX as u64 {
-            Some("the batch lies beyond what a segment can hold".into())
-        } else {
-            None
-        })
-    }
-
+    /// Takes in the next batch in order.
     fn add(&mut self, batch: &ScannedBatch) {
         let header = &batch.header;
         let scan = &mut self.scan;
         if let Some(producers) = &mut scan.producers {
             producers.add(batch);
         }
-        if header.leader_epoch > self.epoch || scan.epochs.is_empty() {
-            self.epoch = header.leader_epoch;
+        let known = scan.epochs.last().map(|(epoch, _)| *epoch);
+        if known.is_none_or(|known| header.leader_epoch > known) {
             scan.epochs.push((header.leader_epoch, header.base_offset));
         }
         let max_timestamp = header.records_max_timestamp();
@@ -480,6 +561,6 @@ impl Builder {
 }
 
 /// How often bytes are read that look wrong, or until two reads give the same.
-const READS_MAX: usize = 3;
+pub(super) const READS_MAX: usize = 3;
 /// The size of a read.
 pub(super) const READ_BYTES: u64 = 1 << 20;

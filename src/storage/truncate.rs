@@ -1,7 +1,9 @@
 //! Cutting a log's end: a follower drops what its leader does not have.
 //!
 //! It takes the log for itself (no I/O of it is in flight), and makes everything
-//! durable first, so that nothing but the cut is left to chance. Then, each step
+//! durable first, so that nothing but the cut is left to chance. Where the log was compacted
+//! beyond the new end, the line that says so is lowered, durably: below it a load after a crash takes
+//! what is missing for compacted, which must not be said of what is appended later. Then, each step
 //! durable before the next: snapshots beyond the new end go (from then on no recovery
 //! point beyond it counts, whatever the data directory's checkpoint says), later
 //! segments go, the file is cut, indexes and epochs
@@ -63,8 +65,9 @@ impl LogShared {
         self.make_durable().await?;
         let segment = self.segment_for(offset);
         let base = segment.base_offset;
-        let (end, len) = self.batch_start(&segment, offset).await?;
+        let (end, kept_end, len) = self.batch_start(&segment, offset).await?;
 
+        self.lower_cleaned(kept_end).await?;
         let mut files = LogFiles::list(&self.dir).await?;
         // From the first file that goes, nothing behind the new end may count, even if
         // a later step fails.
@@ -103,7 +106,8 @@ impl LogShared {
             .await?;
         self.dir.sync(SyncSite::PartitionDir).await?;
 
-        let producers = producers_at(rt, &self.dir, &files, end).await?;
+        let gaps = self.may_have_gaps.get();
+        let producers = producers_at(rt, &self.dir, &files, end, gaps).await?;
 
         let block = len - len % BLOCK_BYTES as u64;
         let tail = read_surely(&file, block, (len - block) as usize).await?;
@@ -140,21 +144,31 @@ impl LogShared {
         state.flushed_offset = end;
         state.recovery_point = state.recovery_point.min(end);
         self.empty_range.set(None);
-        // What comes in its place was never compacted. Nothing records that here, and nothing
-        // need: a partition cuts nothing below its high watermark, a round goes no further, and
-        // the batch that ends a round's part stays, if empty.
-        let cleaned_to = self.cleaned_to.get();
-        self.cleaned_to
-            .set(cleaned_to.map(|offset| offset.min(end)));
+    }
+
+    /// What comes behind `end`, where the batches that stay end, was never compacted.
+    async fn lower_cleaned(&self, end: i64) -> Result<(), TruncateError> {
+        if self.cleaned_to.get().is_none_or(|to| to <= end) {
+            return Ok(());
+        }
+        let record = self.record_cleaned.borrow().clone();
+        let Some(record) = record else {
+            let nobody = "nobody records it for this log".to_owned();
+            return Err(TruncateError::Record(nobody));
+        };
+        record(end).await.map_err(TruncateError::Record)?;
+        self.cleaned_to.set(Some(end));
+        Ok(())
     }
 
     /// The start of the batch that holds `offset` (or of the first one above it): the
-    /// offset at which the log ends if it and all behind it go, and its position.
+    /// offset at which the log ends if it and all behind it go, that at which the batches end
+    /// which stay (below it, where compaction left a gap), and its position.
     async fn batch_start(
         &self,
         segment: &Rc<Segment>,
         offset: i64,
-    ) -> Result<(i64, u64), TruncateError> {
+    ) -> Result<(i64, i64, u64), TruncateError> {
         let file = self.open_file(segment).await?;
         let from = segment.with_indexes(|index, _| index.lookup(offset - 1));
         let position = from.flatten().map_or(0, |(_, p)| u64::from(p));
@@ -166,11 +180,11 @@ impl LogShared {
                 // Between two batches of a compacted log: it ends with the first of them.
                 let in_gap = header.base_offset > offset;
                 let end_offset = if in_gap { end.0 } else { header.base_offset };
-                return Ok((end_offset, position));
+                return Ok((end_offset, end.0, position));
             }
             end = (header.last_offset + 1, position + u64::from(header.len));
         }
-        Ok(end)
+        Ok((end.0, end.0, end.1))
     }
 }
 

@@ -5,7 +5,7 @@
 //! removed: whoever put it there may want it. What the file said is then found as if it had
 //! been missing.
 
-use crate::runtime::{Dir, DirEntry, IoError, IoErrorKind};
+use crate::runtime::{Dir, DirEntry, IoError};
 
 /// Renames what has that name to a free one, and says so.
 pub(super) async fn set_aside(dir: &Dir, name: &str, why: &str) -> Result<(), IoError> {
@@ -34,22 +34,4 @@ pub(super) async fn set_aside_no_files(
         any = true;
     }
     Ok(any)
-}
-
-/// Reads a small file whole; what cannot be one is set aside, and the inner error says why.
-/// Absent is [`IoErrorKind::NotFound`].
-pub(super) async fn read_usable(
-    dir: &Dir,
-    name: &str,
-    len_max: u64,
-) -> Result<Result<Vec<u8>, String>, IoError> {
-    match dir.read_small(name, len_max).await {
-        Ok(bytes) => Ok(Ok(bytes)),
-        Err(error) if error.kind == IoErrorKind::Unusable => {
-            let why = error.to_string();
-            set_aside(dir, name, &why).await?;
-            Ok(Err(why))
-        }
-        Err(error) => Err(error),
-    }
 }

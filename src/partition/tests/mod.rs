@@ -1,6 +1,7 @@
 //! A partition on the simulator: acks, group commit, faults, power cuts, reads.
 
 mod acks;
+mod compaction;
 mod durability;
 mod faults;
 mod flushing;
@@ -120,6 +121,7 @@ fn options(rt: &Rt, config: TopicConfig, load: PartitionLoad) -> PartitionOption
         load,
         write_budget: Budget::new(8 << 20),
         record_log_start: Rc::new(|_| Box::pin(std::future::ready(Ok(())))),
+        record_cleaned: Rc::new(|_| Box::pin(std::future::ready(Ok(())))),
     }
 }
 

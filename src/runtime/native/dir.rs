@@ -125,7 +125,14 @@ impl NativeDir {
 
     pub async fn read_small(&self, name: &str, len_max: u64) -> Result<Vec<u8>, IoError> {
         let path = self.path.join(name);
-        self.blocking(move |_| read_small(&path, len_max)).await
+        self.blocking(move |_| read_small(&path, len_max, false))
+            .await
+    }
+
+    pub async fn read_small_again(&self, name: &str, len_max: u64) -> Result<Vec<u8>, IoError> {
+        let path = self.path.join(name);
+        self.blocking(move |_| read_small(&path, len_max, true))
+            .await
     }
 
     pub async fn replace_small(
@@ -321,7 +328,8 @@ fn is_tmpfs(file: &fs::File) -> io::Result<bool> {
     Ok(stat.f_type == libc::TMPFS_MAGIC)
 }
 
-fn read_small(path: &Path, len_max: u64) -> Result<Vec<u8>, IoError> {
+/// `anew`: not from what the system keeps of the file in memory, if that can be had.
+fn read_small(path: &Path, len_max: u64, anew: bool) -> Result<Vec<u8>, IoError> {
     let file = fs::OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -333,6 +341,9 @@ fn read_small(path: &Path, len_max: u64) -> Result<Vec<u8>, IoError> {
         .is_file()
     {
         return Err(no_regular_file(path));
+    }
+    if anew {
+        forget_cached(&file);
     }
     let mut content = Vec::new();
     file.take(len_max.saturating_add(1))
@@ -347,6 +358,13 @@ fn read_small(path: &Path, len_max: u64) -> Result<Vec<u8>, IoError> {
         ));
     }
     Ok(content)
+}
+
+/// Asks the system to forget what it keeps of a file in memory. It may keep it.
+#[allow(unsafe_code)]
+fn forget_cached(file: &fs::File) {
+    // SAFETY: the descriptor is open for the length of the call, which touches no memory.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
 fn replace_small(path: &Path, tmp: &Path, content: &[u8]) -> Result<(), IoError> {

@@ -88,7 +88,7 @@ async fn fill_map(
                 if end > first_dirty {
                     return Ok(Ended::At(end));
                 }
-                return Err(Halt::Failed(CompactionError::Closed(format!(
+                return Err(Halt::Failed(CompactionError::Unfit(format!(
                     "the map of keys has {} bytes, too few for one record; raise log.cleaner.dedupe.buffer.size",
                     map.bytes()
                 ))));
@@ -149,9 +149,7 @@ async fn read_transactions(pace: &Pace<'_>, bound: i64) -> Result<Transactions, 
                 None => transactions.data(producer, header.base_offset),
             };
             noted.map_err(|TooMany| {
-                CompactionError::Closed(
-                    "it has more aborted transactions than fit in memory".into(),
-                )
+                CompactionError::Unfit("it has more aborted transactions than fit in memory".into())
             })?;
         }
     }

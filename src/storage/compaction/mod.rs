@@ -26,6 +26,7 @@
 
 mod fill;
 mod group;
+mod horizon;
 mod need;
 mod offset_map;
 mod pace;
@@ -38,6 +39,7 @@ mod target;
 mod tests;
 mod transactions;
 
+pub(super) use self::horizon::read_horizon;
 use super::{ReadError, Throttle};
 use crate::runtime::local::Event;
 use crate::runtime::{IoError, IoErrorKind};
@@ -78,8 +80,7 @@ pub struct CompactionNeed {
     pub dirty_bytes: u64,
     /// `max.compaction.lag.ms` is reached.
     pub overdue: bool,
-    /// Deletion markers below `first_dirty` have been kept for long enough. Known of what was
-    /// compacted since the log was loaded.
+    /// Deletion markers below `first_dirty` have been kept for long enough.
     pub deletes_due: bool,
 }
 
@@ -157,6 +158,9 @@ pub enum CompactionError {
         /// What is wrong.
         detail: String,
     },
+    /// The device fails to read what was flushed: the partition goes offline.
+    #[error("the log cannot be read: {0}; check the disk")]
+    Unreadable(IoError),
     /// The device failed: the data directory goes offline.
     #[error("the device failed: {0}; the data directory must go offline, check the disk")]
     Device(IoError),
@@ -169,6 +173,9 @@ pub enum CompactionError {
     /// How far the log is compacted could not be recorded.
     #[error("how far the log is compacted could not be recorded: {0}")]
     Record(String),
+    /// The settings or the format have no room for what the log holds: a sentence.
+    #[error("the log cannot be compacted: {0}")]
+    Unfit(String),
     /// The log is fenced, closed, deleted, or is being compacted already.
     #[error("the log takes no changes: {0}")]
     Closed(String),
@@ -196,9 +203,10 @@ impl From<ReadError> for CompactionError {
                 position,
                 detail,
             },
-            ReadError::Device(error) | ReadError::Io(error) => error.into(),
+            ReadError::Device(error) => CompactionError::Unreadable(error),
+            ReadError::Io(error) => error.into(),
             ReadError::OutOfRange { .. } => {
-                CompactionError::Closed("its head went meanwhile".to_owned())
+                CompactionError::Closed("what was to be read left it meanwhile".to_owned())
             }
             ReadError::Closed => CompactionError::Closed("it is closed".to_owned()),
         }

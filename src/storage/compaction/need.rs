@@ -4,7 +4,7 @@ use super::{CompactionError, CompactionNeed, CompactionRules};
 use crate::storage::batch::{BatchHeader, HEADER_BYTES};
 use crate::storage::log::LogShared;
 use crate::storage::segment::Segment;
-use crate::storage::{CheckpointError, FlushError, Log, RetentionError};
+use crate::storage::{CheckpointError, FlushError, Log, ReadError, RetentionError};
 use std::rc::Rc;
 
 /// What a round would work on.
@@ -25,24 +25,29 @@ impl Log {
         rules: &CompactionRules,
     ) -> Result<CompactionNeed, CompactionError> {
         let log = &*self.0;
-        let range = log.compaction_range(rules, |_| true).await?;
+        let (range, first) = loop {
+            let range = log.compaction_range(rules, |_| true).await?;
+            let is_dirty = |s: &&Rc<Segment>| s.next_offset() > range.first_dirty;
+            let oldest = range.segments.iter().find(is_dirty);
+            match oldest.filter(|_| rules.max_lag_ms < i64::MAX) {
+                None => break (range, -1),
+                Some(segment) => match log.first_timestamp(segment).await {
+                    Err(error) if left_the_log(&error) => {}
+                    first => {
+                        let first = first?;
+                        break (range, first);
+                    }
+                },
+            }
+        };
         let (mut clean_bytes, mut dirty_bytes) = (0, 0);
-        let mut oldest = None;
         for segment in &range.segments {
-            if segment.next_offset() <= range.first_dirty {
-                clean_bytes += segment.len();
-            } else {
-                dirty_bytes += segment.len();
-                oldest = oldest.or(Some(segment));
+            match segment.next_offset() <= range.first_dirty {
+                true => clean_bytes += segment.len(),
+                false => dirty_bytes += segment.len(),
             }
         }
-        let overdue = match oldest.filter(|_| rules.max_lag_ms < i64::MAX) {
-            Some(segment) => {
-                let first = log.first_timestamp(segment).await?;
-                first >= 0 && rules.now_ms.saturating_sub(first) > rules.max_lag_ms
-            }
-            None => false,
-        };
+        let overdue = first >= 0 && rules.now_ms.saturating_sub(first) > rules.max_lag_ms;
         let horizon = log.delete_horizon.get();
         Ok(CompactionNeed {
             first_dirty: range.first_dirty,
@@ -63,13 +68,29 @@ impl LogShared {
         rules: &CompactionRules,
         wanted: fn(&Segment) -> bool,
     ) -> Result<Range, CompactionError> {
+        loop {
+            match self.range_now(rules, wanted).await {
+                // Its head went, which says nothing of what is left.
+                Err(RetentionError::Read(error)) if left_the_log(&error) => {}
+                range => return range.map_err(of_retention),
+            }
+        }
+    }
+
+    async fn range_now(
+        &self,
+        rules: &CompactionRules,
+        wanted: fn(&Segment) -> bool,
+    ) -> Result<Range, RetentionError> {
         let (segments, log_start) = {
             let state = self.state.borrow();
             (state.segments.clone(), state.log_start_offset)
         };
         let complete = &segments[..segments.len() - 1];
+        // What lies below the log start is about to go.
         let below = complete
             .iter()
+            .skip_while(|s| s.next_offset() <= log_start)
             .take_while(|s| s.next_offset() <= rules.bound && wanted(s));
         let mut segments: Vec<Rc<Segment>> = below.cloned().collect();
         let end_of = |segments: &[Rc<Segment>]| {
@@ -85,7 +106,7 @@ impl LogShared {
         if rules.min_lag_ms > 0 {
             let dirty = segments.partition_point(|s| s.next_offset() <= first_dirty);
             for at in dirty..segments.len() {
-                let youngest = self.age_of(&segments[at]).await.map_err(of_retention)?;
+                let youngest = self.age_of(&segments[at]).await?;
                 if rules.now_ms.saturating_sub(youngest) < rules.min_lag_ms {
                     segments.truncate(at);
                     break;
@@ -101,11 +122,11 @@ impl LogShared {
     }
 
     /// The largest timestamp of a segment's first batch; -1 if there is none.
-    async fn first_timestamp(&self, segment: &Rc<Segment>) -> Result<i64, CompactionError> {
+    async fn first_timestamp(&self, segment: &Rc<Segment>) -> Result<i64, ReadError> {
         if let Some(known) = segment.extent().first_batch_timestamp {
             return Ok(known);
         }
-        let _io = self.enter_for_compaction().await?;
+        let _io = self.gate.enter().await.map_err(|_| ReadError::Closed)?;
         let file = self.open_file(segment).await?;
         let head = file.read_at(0, HEADER_BYTES).await?;
         if head.len() < HEADER_BYTES {
@@ -129,6 +150,11 @@ impl LogShared {
             None => Ok(io),
         }
     }
+}
+
+/// Whether what was to be read is no part of the log any more.
+fn left_the_log(error: &ReadError) -> bool {
+    matches!(error, ReadError::OutOfRange { .. })
 }
 
 pub(super) fn of_retention(error: RetentionError) -> CompactionError {

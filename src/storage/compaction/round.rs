@@ -2,6 +2,7 @@
 
 use super::fill::{fill, Filled, OpenTransactions, RECORDS_AT_ONCE};
 use super::group::{group, GroupLimits, Source as Sizes};
+use super::horizon::write_horizon;
 use super::need::{of_retention, Range};
 use super::pace::{Buffer, Halt, Pace};
 use super::retain::{BatchFacts, BatchFate, LiveProducers, Retention};
@@ -136,14 +137,19 @@ impl Round<'_> {
         self.record(filled.end).await?;
         self.done.cleaned_to = filled.end;
         self.done.ended_early = filled.end < range.end;
-        self.log.delete_horizon.set(self.horizon);
+        if self.log.delete_horizon.get() != self.horizon {
+            let _io = self.pace.enter().await?;
+            write_horizon(&self.log.dir, self.horizon).await?;
+            self.log.delete_horizon.set(self.horizon);
+        }
         Ok(())
     }
 
     /// Makes it durable that the log is compacted up to `offset`.
     async fn record(&self, offset: i64) -> Result<(), Halt> {
-        // Not for a log that is closed, or whose directory another one has.
-        drop(self.pace.enter().await?);
+        // Not for a log that is closed, or whose directory another one has; and no cut lowers
+        // it meanwhile.
+        let _io = self.pace.enter().await?;
         (self.means.record)(offset)
             .await
             .map_err(CompactionError::Record)?;

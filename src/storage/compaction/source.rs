@@ -1,9 +1,16 @@
 //! Reading the batches of a segment whole, each with its CRC checked.
+//!
+//! What is read is written again, so a bit that came wrong for once must not become the data:
+//! what looks wrong is read again, a few times, before it counts. Base offset and leader epoch
+//! are outside the CRC: where the first leaves a gap, or the second is not the one that the
+//! log knows, two reads must agree.
 
 use super::pace::{Buffer, Halt, Pace};
+use super::CompactionError;
 use crate::protocol::batch::{BatchView, HEADER_BYTES};
 use crate::runtime::File;
-use crate::storage::scan::READ_BYTES;
+use crate::storage::batch::BatchHeader;
+use crate::storage::scan::{READS_MAX, READ_BYTES};
 use crate::storage::segment::Segment;
 use crate::storage::walk::{checked_header, corrupt};
 use crate::storage::ReadError;
@@ -20,6 +27,8 @@ pub(super) struct Source<'a> {
     position: u64,
     window: Bytes,
     window_at: u64,
+    /// Two reads gave the same window.
+    is_sure: bool,
 }
 
 impl<'a> Source<'a> {
@@ -41,6 +50,7 @@ impl<'a> Source<'a> {
             position: 0,
             window: Bytes::new(),
             window_at: 0,
+            is_sure: false,
         })
     }
 
@@ -55,6 +65,26 @@ impl<'a> Source<'a> {
         if rest < HEADER_BYTES as u64 {
             return Err(self.damage(format!("{rest} bytes are left, too few for a batch")));
         }
+        let mut reads = 1;
+        loop {
+            match self.batch(rest).await {
+                Err(Halt::Failed(CompactionError::Corrupt { .. })) if reads < READS_MAX => {
+                    reads += 1;
+                    self.window = Bytes::new();
+                    self.window_at = self.position;
+                }
+                Err(halt) => return Err(halt),
+                Ok(view) => {
+                    self.position += view.bytes().len() as u64;
+                    self.offset_min = view.header().next_offset();
+                    return Ok(Some(view));
+                }
+            }
+        }
+    }
+
+    /// The batch at the position, of which `rest` bytes are left at most.
+    async fn batch(&mut self, rest: u64) -> Result<BatchView, Halt> {
         self.load(HEADER_BYTES as u64).await?;
         let header = checked_header(self.ahead(), rest, self.offset_min, self.end_offset);
         let header = header.map_err(|detail| self.damage(detail))?;
@@ -64,9 +94,29 @@ impl<'a> Source<'a> {
         let view = BatchView::parse(bytes).map_err(|e| self.damage(e.to_string()))?;
         view.validate_crc()
             .map_err(|e| self.damage(e.to_string()))?;
-        self.position += u64::from(header.len);
-        self.offset_min = header.last_offset + 1;
-        Ok(Some(view))
+        if self.is_doubtful(&header) && !self.reads_the_same().await? {
+            return Err(self.damage("two reads give two headers".to_owned()));
+        }
+        Ok(view)
+    }
+
+    /// Whether what the CRC does not cover may be wrong.
+    fn is_doubtful(&self, header: &BatchHeader) -> bool {
+        let known = {
+            let state = self.pace.log.state.borrow();
+            state.epochs.epoch_for_offset(header.base_offset)
+        };
+        header.base_offset > self.offset_min
+            || known.is_some_and(|epoch| epoch != header.leader_epoch)
+    }
+
+    /// Reads the window again, unless that was done.
+    async fn reads_the_same(&mut self) -> Result<bool, Halt> {
+        if !self.is_sure {
+            let again = self.read(self.window_at, self.window.len()).await?;
+            self.is_sure = again == self.window;
+        }
+        Ok(self.is_sure)
     }
 
     /// Whether the batch that was given last is the segment's last.
@@ -97,22 +147,28 @@ impl<'a> Source<'a> {
         }
         self.window = Bytes::new();
         let wanted = (self.len - self.position).min(READ_BYTES.max(bytes));
-        {
-            let _io = self.pace.enter().await?;
-            let _permit = self.pace.permit(wanted).await;
-            self.window = self.file.read_at(self.position, wanted as usize).await?;
-            self.window_at = self.position;
-        }
+        self.window = self.read(self.position, wanted as usize).await?;
+        self.window_at = self.position;
+        self.is_sure = false;
         let have = self.window.len();
         if (have as u64) < bytes {
             return Err(self.damage(format!("the file ends after {have} of {bytes} bytes")));
         }
-        let read = self.window.len();
-        self.pace.holds(Buffer::Read, read);
-        self.pace
-            .bytes_read
-            .set(self.pace.bytes_read.get() + read as u64);
-        self.pace.moved(read as u64).await;
         Ok(())
+    }
+
+    async fn read(&self, position: u64, len: usize) -> Result<Bytes, Halt> {
+        let bytes = {
+            let _io = self.pace.enter().await?;
+            let _permit = self.pace.permit(len as u64).await;
+            let read = self.file.read_at(position, len).await;
+            read.map_err(ReadError::from)?
+        };
+        let pace = self.pace;
+        pace.holds(Buffer::Read, self.window.len() + bytes.len());
+        pace.bytes_read
+            .set(pace.bytes_read.get() + bytes.len() as u64);
+        pace.moved(bytes.len() as u64).await;
+        Ok(bytes)
     }
 }

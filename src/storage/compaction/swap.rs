@@ -63,7 +63,10 @@ impl LogShared {
     /// Removes a segment that is not wanted after all. The caller is inside the gate.
     pub(super) async fn discard(&self, base_offset: i64) -> Result<(), IoError> {
         for extension in [INDEX, TIME_INDEX, LOG] {
-            remove_if_there(&self.dir, &cleaned_name(base_offset, extension)).await?;
+            let name = cleaned_name(base_offset, extension);
+            remove_if_there(&self.dir, &name).await?;
+            // An index that found no space.
+            remove_if_there(&self.dir, &format!("{name}.tmp")).await?;
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ impl<'a> Target<'a> {
     pub(super) async fn add(&mut self, view: &BatchView) -> Result<(), Halt> {
         let header = view.header();
         if self.extent.len > i32::MAX as u64 {
-            return Err(Halt::Failed(CompactionError::Closed(format!(
+            return Err(Halt::Failed(CompactionError::Unfit(format!(
                 "compressed anew, the segment {} does not fit in 2 GiB",
                 file_name(self.base_offset, LOG)
             ))));

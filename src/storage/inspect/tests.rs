@@ -1,9 +1,11 @@
 //! Directories that compaction or a running broker has changed, on the simulator.
 
+use super::verify::{verify_partition, Known};
 use super::*;
 use crate::protocol::batch::BatchBuilder;
 use crate::runtime::sim::{SimNode, World};
 use crate::runtime::SyncSite;
+use crate::storage::log_files::{file_name, LogFiles};
 use crate::storage::log_tests::limits;
 use crate::storage::{LogBatch, LogConfig, Storage};
 
@@ -118,7 +120,7 @@ fn a_file_that_always_fails_to_be_there_is_an_error_and_a_removed_partition_none
     node.disk().clear_faults();
     let gone = rt.dir("/data/gone-0");
     let report = world
-        .block_on(&rt, verify_partition(&rt, &gone, None, false))
+        .block_on(&rt, verify_partition(&rt, &gone, Known::default()))
         .unwrap();
     assert_eq!(report, VerifyReport::default());
 }

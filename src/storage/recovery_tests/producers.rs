@@ -2,10 +2,13 @@
 //! their snapshots. What is expected is found from the batches alone, by other means than
 //! the log's.
 
-use super::cases::{open, record_recovery_point, stop_cleanly, DIR};
+use super::cases::{config, open, record_recovery_point, stop_cleanly, DIR};
 use crate::protocol::batch::BatchBuilder;
 use crate::runtime::sim::{SimNode, World};
-use crate::storage::{BatchProducer, Log, LogBatch, ProducerCheck, ProducerStates};
+use crate::storage::log_tests::limits;
+use crate::storage::{
+    BatchProducer, DataDir, LoadError, Log, LogBatch, ProducerCheck, ProducerStates, Storage,
+};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -276,6 +279,52 @@ fn given_a_truncation_then_the_producers_are_those_of_the_new_end() {
             check(&log.producers(), &batches(end), |_| 0).unwrap();
             append(&log, end..110).await;
             check(&log.producers(), &batches(110), |_| 0).unwrap();
+        });
+    }
+}
+
+/// To go on without what stands behind the damage would take a retry of it for a new batch.
+#[test]
+fn given_damage_in_the_batches_that_the_producers_are_found_from_then_the_log_is_refused() {
+    for damage in [false, true] {
+        let world = World::new(10);
+        let node = world.node("a");
+        let rt = node.rt();
+        world.block_on(&rt, async {
+            let (data_dir, log, _) = open(&rt).await;
+            append(&log, 0..100).await;
+            stop_cleanly(&data_dir, &log).await;
+        });
+        node.kill();
+        let snapshots = snapshots(&node);
+        assert!(!snapshots.is_empty());
+        for path in snapshots {
+            assert!(node.disk().remove_raw(path));
+        }
+        let first = format!("{DIR}/{:020}.log", 0);
+        if damage {
+            let at = batch(0).bytes.len() * 3 + 100;
+            let mut bytes = node.disk().read_raw(&first).unwrap();
+            bytes[at] ^= 1;
+            node.disk().write_raw(&first, &bytes);
+        }
+        let rt = node.restart();
+        world.block_on(&rt, async {
+            let data_dir = DataDir::open(&rt, "/data", 1, None).await.unwrap();
+            let mode = data_dir.load_mode("topic", 0);
+            assert!(mode.clean);
+            let storage = Storage::new(rt.clone(), limits());
+            match Log::open(&storage, rt.dir(DIR), config(), mode).await {
+                Ok((log, _)) => {
+                    assert!(!damage, "it goes on without producers");
+                    check(&log.producers(), &batches(100), |_| 0).unwrap();
+                }
+                Err(LoadError::Damaged { file, position, .. }) => {
+                    let expected = (first.clone(), 3 * batch(0).bytes.len() as u64);
+                    assert_eq!((damage, (file, position)), (true, expected));
+                }
+                Err(error) => panic!("{error}"),
+            }
         });
     }
 }

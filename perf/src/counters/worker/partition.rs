@@ -46,6 +46,7 @@ impl PartitionBed {
             load: PartitionLoad::Create,
             write_budget: Budget::new(8 * MIB),
             record_log_start: Rc::new(|_| Box::pin(std::future::ready(Ok(())))),
+            record_cleaned: Rc::new(|_| Box::pin(std::future::ready(Ok(())))),
         };
         let (partition, _) = Partition::open(&Storage::new(rt.clone(), limits), options).await?;
         Ok(PartitionBed {

@@ -95,7 +95,13 @@ impl Life {
             let made = partition_dir::create(&self.rt, "/data", &name(), self.topic_id()).await;
             made.map_err(failed)?;
         } else {
-            let topic_id = partition_dir::read_topic_id(&dir).await.map_err(failed)?;
+            let topic_id = partition_dir::read_topic_id(&dir, self.topic_id())
+                .await
+                .map_err(failed)?;
+            let damaged = self.disk.planned_faults(FaultKind::LastingBitFlip) > 0;
+            if topic_id != TopicIdFile::Read(self.topic_id()) && damaged {
+                return Err(failed(format!("the topic's id: {topic_id:?}")));
+            }
             if topic_id != TopicIdFile::Read(self.topic_id()) {
                 return Err(format!("partition.metadata was lost: {topic_id:?}").into());
             }

@@ -62,12 +62,7 @@ impl Life {
         Ok(())
     }
 
-    /// Not where bits have changed for good: a batch that has them ends the search for
-    /// producers, and those that it does not find count as expired.
     pub(super) fn check_producers(&self, log: &Log, end: i64) -> Checked<()> {
-        if self.disk.planned_faults(FaultKind::LastingBitFlip) > 0 {
-            return Ok(());
-        }
         let model = self.model.borrow();
         let below = model.batches.partition_point(|b| b.last_offset < end);
         let (batches, forgotten) = (&model.batches[..below], model.forgotten());
