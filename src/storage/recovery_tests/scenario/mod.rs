@@ -23,7 +23,7 @@ pub(in crate::storage) use tally::Tally;
 use super::power_cut::env_number;
 use crate::runtime::sim::{PowerCut, SimDisk, SimNode, World};
 use crate::runtime::{Queue, Rt, SyncSite};
-use crate::storage::{DataDir, Log, LogConfig};
+use crate::storage::{DataDir, Log, LogConfig, ReadCheck, ReadError, ReadSlices};
 use futures_lite::future::zip;
 use model::Model;
 use std::cell::RefCell;
@@ -37,6 +37,8 @@ struct Scenario {
     node: SimNode,
     model: Rc<RefCell<Model>>,
     config: LogConfig,
+    /// What its readers demand.
+    check: ReadCheck,
 }
 
 /// One run of the machine, from a start to whatever ends it. Cheap to clone.
@@ -46,6 +48,7 @@ struct Life {
     disk: SimDisk,
     model: Rc<RefCell<Model>>,
     config: LogConfig,
+    check: ReadCheck,
 }
 
 /// Why a life ended before its time.
@@ -106,10 +109,12 @@ impl Scenario {
         node.disk()
             .set_verbose(env_number("HIGHWATER_SIM_VERBOSE").is_some());
         let segment_bytes_more = [6_000, 150_000][world.random_below(2) as usize];
+        let segment_bytes = 8_000 + world.random_below(segment_bytes_more) as u32;
+        let index_interval_bytes = [0, 500, 4_096][world.random_below(3) as usize];
+        let check = [ReadCheck::Crcs, ReadCheck::Headers][world.random_below(2) as usize];
         let mut config = LogConfig {
-            segment_bytes: 8_000 + world.random_below(segment_bytes_more) as u32,
-            index_interval_bytes: [0, 500, 4_096][world.random_below(3) as usize],
-            check_crc_on_read: world.random_below(2) == 0,
+            segment_bytes,
+            index_interval_bytes,
             recycle_segments: world.random_below(2) == 0,
             file_delete_delay_ms: [0, 60_000][world.random_below(2) as usize],
             ..LogConfig::default()
@@ -125,6 +130,7 @@ impl Scenario {
             node,
             model: Rc::new(RefCell::new(model)),
             config,
+            check,
         }
     }
 
@@ -161,6 +167,7 @@ impl Scenario {
             disk: self.node.disk(),
             model: self.model.clone(),
             config: self.config,
+            check: self.check,
         }
     }
 
@@ -238,6 +245,18 @@ impl Life {
                 return Err(ended);
             }
         }
+    }
+
+    /// A read as this life's readers have it.
+    async fn read(
+        &self,
+        log: &Log,
+        from: i64,
+        bound: i64,
+        bytes_max: usize,
+    ) -> Result<ReadSlices, ReadError> {
+        log.read_checked(from, bound, bytes_max, true, self.check)
+            .await
     }
 
     async fn step(&self, data_dir: &Rc<DataDir>, log: &mut Log) -> Checked<Step> {
