@@ -15,6 +15,7 @@ mod group_members;
 mod groups;
 mod idempotent;
 mod log_starts;
+mod scrub;
 mod settings;
 
 use super::run::ServeError;
