@@ -7,6 +7,7 @@ mod head;
 mod losses;
 mod power_cut;
 mod producers;
+mod recipes;
 mod recycle;
 mod scenario;
 mod scrub;

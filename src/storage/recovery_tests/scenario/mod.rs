@@ -16,9 +16,11 @@ mod probe;
 mod reading;
 mod steps;
 mod tally;
+mod tampered;
 
 pub(in crate::storage) use faulty::run as run_faulty;
 pub(in crate::storage) use tally::Tally;
+pub(in crate::storage) use tampered::{run as run_tampered, Recipe, Tampered};
 
 use super::power_cut::env_number;
 use crate::runtime::sim::{PowerCut, SimDisk, SimNode, World};
