@@ -2,6 +2,7 @@
 
 mod cases;
 mod checkpoints;
+mod compacted_end;
 mod flips;
 mod head;
 mod losses;
