@@ -4,10 +4,11 @@ use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput};
 use hdrhistogram::Histogram;
 use highwater::protocol::batch::BatchBuilder;
-use highwater::runtime::native;
+use highwater::runtime::{native, Rt};
 use highwater::storage::index::{OffsetIndex, TimeIndex};
 use highwater::storage::{Log, LogBatch, LogConfig, Storage, StorageLimits};
 use std::cell::RefCell;
+use std::future::Future;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -59,9 +60,7 @@ pub fn append(c: &mut Criterion) {
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(2));
     for value_bytes in [1 << 10, 16 << 10, 256 << 10] {
-        let mut builder = BatchBuilder::new();
-        builder.push(1_700_000_000_000, None, Some(&vec![7; value_bytes]));
-        let bytes = builder.build();
+        let bytes = batch_of(value_bytes);
         group.throughput(Throughput::Bytes(bytes.len() as u64));
         group.bench_function(format!("{} KiB", value_bytes >> 10), |b| {
             b.iter_custom(|rounds| append_all(bytes.clone(), rounds))
@@ -71,38 +70,16 @@ pub fn append(c: &mut Criterion) {
 }
 
 fn append_all(bytes: Bytes, rounds: u64) -> Duration {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let path = dir.path().join("bench-0");
-    std::fs::create_dir(&path).expect("a directory");
-    native::run(move |rt| async move {
-        let limits = StorageLimits {
-            cache_bytes: 16 << 20,
-            cold_read_bytes: 4 << 20,
-            write_bytes: 8 << 20,
-            flushes_in_flight_max: 1,
-            open_segments_max: 4,
-        };
-        let storage = Storage::new(rt.clone(), limits);
-        let log = Log::create(&storage, rt.dir(path), LogConfig::default())
-            .await
-            .expect("a log");
+    on_a_new_log(LogConfig::default(), move |_rt, log| async move {
         let start = Instant::now();
         for offset in 0..rounds as i64 {
-            let batch = LogBatch {
-                bytes: bytes.clone(),
-                base_offset: offset,
-                last_offset: offset,
-                leader_epoch: 0,
-                max_timestamp: 1_700_000_000_000,
-                producer: None,
-            };
+            let batch = at(offset, &bytes);
             log.append(&[batch]).await.expect("appended");
         }
         let took = start.elapsed();
         log.close().await.expect("closed");
         took
     })
-    .expect("an executor")
 }
 
 /// A batch of one small record, appended and flushed, one after the other, into small
@@ -145,39 +122,12 @@ pub fn flushed_append(c: &mut Criterion) {
 const FLUSHES_A_ROUND: u64 = 1_000;
 
 fn flush_each(config: LogConfig, rounds: u64, singles: &mut Histogram<u64>) -> Duration {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let path = dir.path().join("bench-0");
-    std::fs::create_dir(&path).expect("a directory");
-    let each = native::run(move |rt| async move {
-        let limits = StorageLimits {
-            cache_bytes: 16 << 20,
-            cold_read_bytes: 4 << 20,
-            write_bytes: 8 << 20,
-            flushes_in_flight_max: 1,
-            open_segments_max: 4,
-        };
-        let storage = Storage::new(rt.clone(), limits);
-        let log = Log::create(&storage, rt.dir(path), config)
-            .await
-            .expect("a log");
+    let each = on_a_new_log(config, move |rt, log| async move {
         // Three segments of large batches, of which two expire: spare files are there.
         let mut offset = 0;
         let mut append = |bytes: &Bytes| {
-            let batch = LogBatch {
-                bytes: bytes.clone(),
-                base_offset: offset,
-                last_offset: offset,
-                leader_epoch: 0,
-                max_timestamp: 1_700_000_000_000,
-                producer: None,
-            };
             offset += 1;
-            batch
-        };
-        let batch_of = |value_bytes: usize| {
-            let mut builder = BatchBuilder::new();
-            builder.push(1_700_000_000_000, None, Some(&vec![7; value_bytes]));
-            builder.build()
+            at(offset - 1, bytes)
         };
         let (large, small) = (batch_of(64 << 10), batch_of(200));
         while log.segment_count() < 4 {
@@ -207,10 +157,52 @@ fn flush_each(config: LogConfig, rounds: u64, singles: &mut Histogram<u64>) -> D
         }
         log.close().await.expect("closed");
         each
-    })
-    .expect("an executor");
+    });
     for took in &each {
         singles.saturating_record(took.as_micros() as u64);
     }
     each.iter().sum()
 }
+
+/// Runs work on a new log, in the directory of the build.
+fn on_a_new_log<T: 'static, W: Future<Output = T> + 'static>(
+    config: LogConfig,
+    work: impl FnOnce(Rt, Log) -> W + 'static,
+) -> T {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = dir.path().join("bench-0");
+    std::fs::create_dir(&path).expect("a directory");
+    native::run(move |rt| async move {
+        let limits = StorageLimits {
+            cache_bytes: 16 << 20,
+            cold_read_bytes: 4 << 20,
+            write_bytes: 8 << 20,
+            flushes_in_flight_max: 1,
+            open_segments_max: 4,
+        };
+        let storage = Storage::new(rt.clone(), limits);
+        let log = Log::create(&storage, rt.dir(path), config).await;
+        work(rt, log.expect("a log")).await
+    })
+    .expect("an executor")
+}
+
+/// A batch of one record with a value of so many bytes.
+fn batch_of(value_bytes: usize) -> Bytes {
+    let mut builder = BatchBuilder::new();
+    builder.push(TIME_MS, None, Some(&vec![7; value_bytes]));
+    builder.build()
+}
+
+fn at(offset: i64, bytes: &Bytes) -> LogBatch {
+    LogBatch {
+        bytes: bytes.clone(),
+        base_offset: offset,
+        last_offset: offset,
+        leader_epoch: 0,
+        max_timestamp: TIME_MS,
+        producer: None,
+    }
+}
+
+const TIME_MS: i64 = 1_700_000_000_000;

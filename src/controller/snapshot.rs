@@ -14,7 +14,7 @@ use crate::metadata::records::{
 };
 use crate::metadata::Image;
 use crate::protocol::EncodeError;
-use crate::runtime::{Dir, IoError, Rt, SyncSite};
+use crate::runtime::{Dir, IoError, IoErrorKind, Rt, SyncSite};
 use bytes::{Buf, Bytes};
 use std::cell::Cell;
 use uuid::Uuid;
@@ -117,7 +117,16 @@ impl SnapshotStore {
         name: SnapshotName,
         empty: Image,
     ) -> Result<Image, SnapshotError> {
-        let content = self.dir.read_small(&name.file(), BYTES_MAX as u64).await?;
+        let content = match self.dir.read_small(&name.file(), BYTES_MAX as u64).await {
+            // No regular file, a link to nothing, or far too large.
+            Err(error) if matches!(error.kind, IoErrorKind::Unusable | IoErrorKind::NotFound) => {
+                return Err(SnapshotError::Damaged {
+                    name: name.file(),
+                    detail: error.to_string(),
+                })
+            }
+            read => read?,
+        };
         let image = decode(rt, name, Bytes::from(content), empty).await?;
         self.newest_valid.set(Some(name));
         Ok(image)

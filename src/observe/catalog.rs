@@ -198,6 +198,7 @@ catalog! {
     SCRUB_REREADS: Counter "highwater_scrub_rereads" [] "Batches that were wrong when they were re-read and right at the second time; check the disk and its cables.";
     SCRUB_INDEXES: Counter "highwater_scrub_indexes_rebuilt" [] "Segments whose indexes were found damaged and were rebuilt.";
     SCRUB_DAMAGED: Counter "highwater_scrub_damaged_segments" [] "Damaged segments that re-reading found; their partitions are offline.";
+    SCRUB_OLDEST_AGE: Gauge "highwater_scrub_oldest_age" in Seconds [] "For how long the sealed segment that waits longest has not been re-read to find damage, counted from its creation or from the broker's start where this process has not re-read it yet; well above log.scrub.interval.hours the scrubber does not keep up, or is off.";
     RECOVERY_PARTITIONS: Counter "highwater_recovery_partitions" [] "Partitions loaded since the start of the broker, or tried.";
     RECOVERY_SCANNED: Counter "highwater_recovery_scanned" in Bytes [] "Bytes that loading read and checked because nothing proves them flushed: those written since the last checkpoint.";
     RECOVERY_REBUILT: Counter "highwater_recovery_rebuilt" in Bytes [] "Bytes of segments that loading read again because an index, a snapshot or the epochs could not be used.";

@@ -9,6 +9,7 @@ use super::Partition;
 use crate::protocol::batch::HEADER_BYTES;
 use crate::protocol::ErrorCode;
 use crate::storage::leader_epochs::EpochEnd;
+use crate::storage::ReadCheck;
 use bytes::Bytes;
 
 /// Who reads, which decides how far.
@@ -39,6 +40,9 @@ pub struct FetchSpec {
     pub whole_first_batch: bool,
     /// Who reads.
     pub reader: Reader,
+    /// Look at the CRCs of what comes from the disk even where `log.read.check.crcs` does not
+    /// say so; for a replica that is always done.
+    pub check_crc: bool,
 }
 
 /// What a fetch found.
@@ -88,8 +92,15 @@ impl Partition {
         }
         let _running = inner.count(Counted::Read);
         let log = inner.log();
+        let (bytes_max, whole) = (spec.bytes_max, spec.whole_first_batch);
         let read = log
-            .read(spec.offset, bound, spec.bytes_max, spec.whole_first_batch)
+            .read_checked(
+                spec.offset,
+                bound,
+                bytes_max,
+                whole,
+                inner.read_check(&spec),
+            )
             .await
             .map_err(|error| refused(inner.on_read_error(&error)))?;
         debug_assert!(read.next_offset <= bound);
@@ -135,6 +146,14 @@ impl Inner {
             next_offset: spec.offset,
         };
         Ok((outcome, bound))
+    }
+
+    fn read_check(&self, spec: &FetchSpec) -> ReadCheck {
+        let demanded = spec.check_crc || spec.reader == Reader::Replica;
+        match demanded || self.config.borrow().check_crc_on_read {
+            true => ReadCheck::Crcs,
+            false => ReadCheck::Headers,
+        }
     }
 
     /// How far a reader sees at this moment.

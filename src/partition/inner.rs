@@ -300,7 +300,6 @@ pub(super) fn log_config(config: &TopicConfig) -> LogConfig {
         segment_jitter_ms: config.segment_jitter_ms,
         file_delete_delay_ms: config.file_delete_delay_ms,
         compacted: config.cleanup_compact,
-        check_crc_on_read: config.check_crc_on_read,
         recycle_segments: config.recycle_segments,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Partition, PartitionState};
 use crate::storage::{ReadError, Scrubbed, Throttle};
+use std::time::Duration;
 
 impl Partition {
     /// Re-reads the first sealed segment whose base offset is at or above `from`; `None` if
@@ -27,6 +28,15 @@ impl Partition {
                 Err(error)
             }
             done => done,
+        }
+    }
+
+    /// For how long the sealed segment that waits longest has not been re-read, at the wall
+    /// clock's `now_ms`. Zero where nothing can be re-read.
+    pub fn scrub_age(&self, now_ms: i64) -> Duration {
+        match self.0.state.get() {
+            PartitionState::Online => self.0.log().scrub_age(now_ms),
+            PartitionState::Fenced | PartitionState::Offline => Duration::ZERO,
         }
     }
 }

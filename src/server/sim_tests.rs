@@ -8,6 +8,7 @@
 //! run ends with a clean stop and a start that finds the marker.
 
 mod admin_http;
+mod bad_files;
 mod compaction;
 mod data_dirs;
 mod full_disk;
@@ -15,6 +16,7 @@ mod group_members;
 mod groups;
 mod idempotent;
 mod log_starts;
+mod scrub;
 mod settings;
 mod successors;
 

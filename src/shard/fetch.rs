@@ -351,6 +351,7 @@ fn spec_of(part: &FetchPart, reader: Reader) -> FetchSpec {
         bytes_max: part.bytes_max,
         whole_first_batch: false,
         reader,
+        check_crc: false,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::protocol::Str;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// How much a scrape wants to know.
@@ -43,6 +44,8 @@ pub struct ShardMetrics {
     pub partitions: Vec<PartitionFigures>,
     /// What its compaction is at.
     pub compaction: CompactionFigures,
+    /// For how long the sealed segment that waits longest has not been re-read.
+    pub scrub_age: Duration,
     /// The groups that it coordinates.
     pub groups: GroupFigures,
     /// The data directories, in their order.
@@ -122,7 +125,9 @@ impl Shard {
             ..PartitionStates::default()
         };
         let mut topics: HashMap<Uuid, TopicFigures> = HashMap::new();
+        let (now_ms, mut scrub_age) = (self.rt().wall_clock_ms(), Duration::ZERO);
         for named in &online {
+            scrub_age = scrub_age.max(named.partition.scrub_age(now_ms));
             match named.partition.state() {
                 PartitionState::Online => states.online += 1,
                 PartitionState::Fenced => states.fenced += 1,
@@ -161,6 +166,7 @@ impl Shard {
             topics: topics.into_values().collect(),
             partitions: first.iter().map(figures_of).collect(),
             compaction: inner.compaction.figures(),
+            scrub_age,
             groups,
             spaces: self.space_figures(),
         }

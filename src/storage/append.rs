@@ -292,6 +292,7 @@ impl Written {
             position: self.position,
             buf: self.buf.slice(0..self.buf.len()),
             batches,
+            crcs_checked: true,
         }
     }
 }

@@ -10,7 +10,8 @@
 //! What it is not: it holds nothing that is not on disk, and it makes nothing
 //! durable. Losing any entry costs a read.
 
-use super::read::{ReadLimit, ReadSlices};
+use super::batch::BatchHeader;
+use super::read::{ReadCheck, ReadLimit, ReadSlices};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -49,6 +50,8 @@ pub(super) struct BatchRun {
     pub(super) buf: Bytes,
     /// In order, adjoining, at least one.
     pub(super) batches: Vec<RunBatch>,
+    /// Their CRCs were looked at, or they were never on the disk.
+    pub(super) crcs_checked: bool,
 }
 
 /// A batch in a [`BatchRun`].
@@ -109,7 +112,8 @@ impl Cache {
     }
 
     /// Takes batches from the one that holds `from` on into `out`. The second value is
-    /// where the caller should read ahead from, if it should.
+    /// where the caller should read ahead from, if it should. What came from the disk and
+    /// has a wrong CRC is forgotten, not taken, where the reader demands a look at it.
     pub(super) fn take(
         &self,
         log: u64,
@@ -121,6 +125,14 @@ impl Cache {
         let Some(entry) = state.holding(log, from) else {
             return (Lookup::Miss, None);
         };
+        if limit.check == ReadCheck::Crcs && !entry.run.crcs_checked {
+            entry.run.crcs_checked = entry.run.crcs_match();
+            if !entry.run.crcs_checked {
+                let key = (log, entry.run.batches[0].base_offset);
+                state.remove(key);
+                return (Lookup::Miss, None);
+            }
+        }
         let due = std::mem::take(&mut entry.read_ahead_due);
         let read_ahead = due.then(|| entry.run.last_offset() + 1);
         let lookup = if entry.run.take_into(from, limit, out) {
@@ -336,6 +348,13 @@ impl BatchRun {
         first + taken == self.batches.len()
     }
 
+    fn crcs_match(&self) -> bool {
+        self.batches.iter().all(|batch| {
+            let start = batch.start as usize;
+            BatchHeader::crc_matches(&self.buf[start..start + batch.len as usize])
+        })
+    }
+
     fn first_holding(&self, offset: i64) -> Option<usize> {
         let first = self.batches.partition_point(|b| b.last_offset < offset);
         (first < self.batches.len()).then_some(first)
@@ -356,6 +375,7 @@ impl BatchRun {
         if batches.last().is_some_and(adjoin) {
             batches.append(&mut self.batches);
             self.batches = batches;
+            self.crcs_checked &= older.crcs_checked;
         }
     }
 
@@ -374,6 +394,7 @@ impl BatchRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::batch::BatchBuilder;
 
     /// Batches of 100 bytes and one record in a buffer of its own.
     fn run(base_offset: i64, count: i64, position: u64) -> BatchRun {
@@ -388,11 +409,13 @@ mod tests {
             position,
             buf: Bytes::from(vec![base_offset as u8; 100 * count as usize]),
             batches: (0..count).map(batch).collect(),
+            crcs_checked: true,
         }
     }
 
     fn take(cache: &Cache, log: u64, from: i64) -> (Lookup, ReadSlices) {
         let limit = ReadLimit {
+            check: ReadCheck::Headers,
             bound: i64::MAX,
             bytes_max: usize::MAX,
             whole_first_batch: true,
@@ -467,10 +490,45 @@ mod tests {
     }
 
     #[test]
+    fn what_was_read_without_a_look_at_crcs_is_looked_at_when_one_is_demanded() {
+        let demanding = ReadLimit {
+            check: ReadCheck::Crcs,
+            bound: i64::MAX,
+            bytes_max: usize::MAX,
+            whole_first_batch: true,
+        };
+        let batch = |value: &[u8]| {
+            let mut builder = BatchBuilder::new();
+            builder.push(0, None, Some(value));
+            builder.build()
+        };
+        for damaged in [false, true] {
+            let cache = Cache::new(10_000);
+            let mut bytes = batch(b"value").to_vec();
+            bytes[70] ^= u8::from(damaged);
+            let mut cold = run(0, 1, 0);
+            cold.batches[0].len = bytes.len() as u32;
+            cold.buf = Bytes::from(bytes);
+            cold.crcs_checked = false;
+            cache.insert_cold(1, cold, false);
+            assert_eq!(take(&cache, 1, 0).0, Lookup::Taken, "it is not demanded");
+            let mut out = ReadSlices::default();
+            let (lookup, _) = cache.take(1, 0, &demanding, &mut out);
+            let (wanted, left) = match damaged {
+                true => (Lookup::Miss, 0),
+                false => (Lookup::Taken, 1),
+            };
+            assert_eq!((lookup, cache.entry_count(1)), (wanted, left));
+            assert_eq!(out.bytes == 0, damaged, "nothing wrong is given");
+        }
+    }
+
+    #[test]
     fn the_first_reader_of_a_chunk_reads_ahead_and_no_other() {
         let cache = Cache::new(10_000);
         cache.insert_cold(1, run(0, 2, 0), true);
         let limit = ReadLimit {
+            check: ReadCheck::Headers,
             bound: 1,
             bytes_max: 100,
             whole_first_batch: false,

@@ -88,7 +88,8 @@ impl Log {
     ) -> Result<(Log, LoadReport), LoadError> {
         let rt = storage.rt().clone();
         let started = rt.now();
-        let mut files = LogFiles::clean_up(&rt, &dir).await?;
+        let gaps = config.compacted || mode.cleaned_to.is_some();
+        let mut files = LogFiles::clean_up(&rt, &dir, gaps).await?;
         if let Some(log_start) = mode.log_start {
             check_head(&dir, &files, log_start)?;
             remove_expired_head(&dir, &mut files, log_start, mode.clean).await?;

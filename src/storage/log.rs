@@ -86,8 +86,6 @@ pub struct LogConfig {
     pub file_delete_delay_ms: u64,
     /// `cleanup.policy` contains `compact`: offsets may have gaps.
     pub compacted: bool,
-    /// Whether a read from disk checks the CRC of what it returns.
-    pub check_crc_on_read: bool,
     /// Whether expired segments are overwritten as new ones.
     pub recycle_segments: bool,
 }
@@ -103,7 +101,6 @@ impl Default for LogConfig {
             segment_jitter_ms: 0,
             file_delete_delay_ms: 60_000,
             compacted: false,
-            check_crc_on_read: false,
             recycle_segments: false,
         }
     }

@@ -129,8 +129,8 @@ impl LogFiles {
     }
 
     /// Removes what interrupted operations left, completes interrupted replacements
-    /// of segments, and lists what remains.
-    pub(super) async fn clean_up(rt: &Rt, dir: &Dir) -> Result<LogFiles, LoadError> {
+    /// of segments, and lists what remains. `gaps`: the log may be compacted.
+    pub(super) async fn clean_up(rt: &Rt, dir: &Dir, gaps: bool) -> Result<LogFiles, LoadError> {
         let entries = dir.list().await?;
         let segment = |entry: &&DirEntry| matches!(parse_name(&entry.name), Some((_, LOG)));
         if let Some(entry) = entries.iter().filter(segment).find(|e| !e.is_file) {
@@ -174,7 +174,7 @@ impl LogFiles {
             .iter()
             .filter(|s| s.kind == StrayKind::Swap && !discarded(s))
             .collect();
-        complete_swaps(rt, dir, &files, &swaps).await?;
+        complete_swaps(rt, dir, &files, &swaps, gaps).await?;
         LogFiles::list(dir).await
     }
 
@@ -281,12 +281,25 @@ async fn complete_swaps(
     dir: &Dir,
     files: &LogFiles,
     swaps: &[&Stray],
+    gaps: bool,
 ) -> Result<(), LoadError> {
     for stray in swaps {
         let Some((base, LOG)) = stray.target().and_then(parse_name) else {
             continue;
         };
         let end = swap_end(rt, dir, &stray.name, base).await?;
+        // It never replaces the segment that is written to, and where offsets have no gaps it
+        // ends where another begins. No CRC says so: none covers a batch's offset, or how many
+        // there are.
+        let behind = files.segments.range(end.max(base + 1)..).next();
+        let next = behind.map(|(base, _)| *base);
+        if next.is_none_or(|next| next != end && !gaps) {
+            let detail = match next {
+                Some(next) => format!("it ends at offset {end}, the next segment begins at {next}"),
+                None => format!("it ends at offset {end}, where no segment follows"),
+            };
+            return Err(damaged(dir, &stray.name, 0, &detail));
+        }
         for (covered, _) in files.segments.range(base..end.max(base + 1)) {
             for extension in [INDEX, TIME_INDEX, TXN_INDEX] {
                 remove_if_there(dir, &file_name(*covered, extension)).await?;

@@ -66,7 +66,7 @@ pub use producer_state::{
     BatchProducer, Check as ProducerCheck, ProducedBatch, ProducerInfo, ProducerStates,
     PRODUCERS_MAX,
 };
-pub use read::ReadSlices;
+pub use read::{ReadCheck, ReadSlices};
 pub use retention::{RemovedHead, RetentionError, RetentionRules};
 pub use retire::RetireError;
 pub use room::{Allowance, Room, Taken};

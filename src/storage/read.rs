@@ -10,8 +10,10 @@
 //! Several consecutive batches in one buffer are one slice. A read may return less
 //! than there is: at most one chunk comes from disk.
 //!
-//! With `check_crc_on_read` the CRC of every batch in a chunk is checked once, when the chunk
-//! is read; what comes from the cache was checked then, or was never on the disk.
+//! Whether CRCs are looked at is the reader's to say ([`ReadCheck`]), not the log's: a reader that
+//! passes batches on, or decides by them, demands it whatever the settings are. The CRC of every
+//! batch in a chunk is then checked once, when the chunk is read, or when it is first taken from
+//! the cache by such a reader; what was appended was never on the disk.
 //!
 //! What it is not: it knows no high watermark.
 
@@ -42,9 +44,19 @@ pub struct ReadSlices {
     pub bytes: usize,
 }
 
-/// What ends a read.
+/// Against what a read holds the batches that it gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadCheck {
+    /// Their headers: magic, length, order of offsets. The content is as the disk gives it.
+    Headers,
+    /// Their CRCs as well, where they come from the disk.
+    Crcs,
+}
+
+/// What ends a read, and what is looked at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadLimit {
+    pub(super) check: ReadCheck,
     pub(super) bound: i64,
     pub(super) bytes_max: usize,
     pub(super) whole_first_batch: bool,
@@ -59,12 +71,7 @@ impl ReadLimit {
 }
 
 impl Log {
-    /// Reads whole batches from the one that holds `from` on, none whose last offset is
-    /// at or above `bound`, at most `bytes_max` bytes; the first one whatever its size
-    /// if `whole_first_batch`. May return fewer than there are, but none only if the
-    /// limits admit none (or, in a log that was compacted, nothing is left up to LEO). The first
-    /// batch may begin above `from` there. Empty at or past the bound; [`ReadError::OutOfRange`] below
-    /// the log start or above LEO.
+    /// [`Log::read_checked`] without a look at CRCs.
     pub async fn read(
         &self,
         from: i64,
@@ -72,7 +79,27 @@ impl Log {
         bytes_max: usize,
         whole_first_batch: bool,
     ) -> Result<ReadSlices, ReadError> {
+        let check = ReadCheck::Headers;
+        self.read_checked(from, bound, bytes_max, whole_first_batch, check)
+            .await
+    }
+
+    /// Reads whole batches from the one that holds `from` on, none whose last offset is
+    /// at or above `bound`, at most `bytes_max` bytes; the first one whatever its size
+    /// if `whole_first_batch`. May return fewer than there are, but none only if the
+    /// limits admit none (or, in a log that was compacted, nothing is left up to LEO). The first
+    /// batch may begin above `from` there. Empty at or past the bound; [`ReadError::OutOfRange`] below
+    /// the log start or above LEO.
+    pub async fn read_checked(
+        &self,
+        from: i64,
+        bound: i64,
+        bytes_max: usize,
+        whole_first_batch: bool,
+        check: ReadCheck,
+    ) -> Result<ReadSlices, ReadError> {
         let limit = ReadLimit {
+            check,
             bound: self.0.check_range(from, bound)?,
             bytes_max,
             whole_first_batch,
@@ -87,7 +114,7 @@ impl Log {
             let cache = &self.0.storage.0.cache;
             let (lookup, read_ahead) = cache.take(self.0.id, at, &limit, &mut out);
             if let Some(from) = read_ahead {
-                self.start_read_ahead(from);
+                self.start_read_ahead(from, check);
             }
             match lookup {
                 Lookup::Stopped => break,
@@ -150,7 +177,12 @@ impl Log {
         // A truncation may have come first.
         let bound = log.check_range(at, limit.bound)?;
         let sequential = log.read_ahead.is_sequential(at);
-        let Some((run, in_place)) = log.read_chunk(at, limit.bytes_max).await? else {
+        let wanted = Wanted {
+            at,
+            bytes: limit.bytes_max,
+            check: limit.check,
+        };
+        let Some((run, in_place)) = log.read_chunk(wanted).await? else {
             // Compaction left nothing there, and a cut nothing behind it. What is appended
             // from now on lies above.
             log.empty_range.set(Some((at, bound)));
@@ -165,14 +197,14 @@ impl Log {
             log.storage.0.cache.insert_cold(log.id, run, false);
         }
         if sequential {
-            self.start_read_ahead(run_end);
+            self.start_read_ahead(run_end, limit.check);
         }
         Ok(())
     }
 
     /// Reads the chunk from `at` on in the background, if there is something, the
     /// budget has room, and nobody is at it.
-    fn start_read_ahead(&self, at: i64) {
+    fn start_read_ahead(&self, at: i64, check: ReadCheck) {
         let log = &self.0;
         let budget = &log.storage.0.cold_reads;
         let has_room = !budget.is_contended() && budget.available() >= CHUNK_BYTES_MAX as u64;
@@ -183,13 +215,13 @@ impl Log {
         let log = self.clone();
         let rt = self.0.storage.rt();
         rt.spawn(Queue::Background, async move {
-            log.read_ahead(at).await;
+            log.read_ahead(at, check).await;
             log.0.read_ahead.end(at);
         });
     }
 
     /// An error here is not lost: the reader that comes meets it again.
-    async fn read_ahead(&self, at: i64) {
+    async fn read_ahead(&self, at: i64, check: ReadCheck) {
         let log = &*self.0;
         let Ok(_io) = log.gate.enter().await else {
             return;
@@ -197,7 +229,12 @@ impl Log {
         let in_cache = log.storage.0.cache.position_of(log.id, at).is_some();
         if log.check_range(at, i64::MAX).is_ok() && at < self.end_offset() && !in_cache {
             log.read_ahead.started(at);
-            if let Ok(Some((run, true))) = log.read_chunk(at, CHUNK_BYTES_MAX).await {
+            let wanted = Wanted {
+                at,
+                bytes: CHUNK_BYTES_MAX,
+                check,
+            };
+            if let Ok(Some((run, true))) = log.read_chunk(wanted).await {
                 log.read_ahead.note_end(&run);
                 log.storage.0.cache.insert_cold(log.id, run, true);
             }
@@ -234,24 +271,20 @@ impl LogShared {
         segments[at].clone()
     }
 
-    /// Reads from disk: whole batches from the one that holds `at` on (or the first above it,
-    /// where compaction left a gap), at least one, about `bytes_wanted` (between
+    /// Reads from disk: whole batches from the one that holds `wanted.at` on (or the first above it,
+    /// where compaction left a gap), at least one, about `wanted.bytes` (between
     /// [`CHUNK_BYTES_MIN`] and [`CHUNK_BYTES_MAX`], more if one batch needs it). `None` if there
     /// is none up to LEO. The second value says whether the segment is still in its place:
     /// otherwise positions in it mean nothing.
-    async fn read_chunk(
-        &self,
-        mut at: i64,
-        bytes_wanted: usize,
-    ) -> Result<Option<(BatchRun, bool)>, ReadError> {
-        while at < self.state.borrow().end_offset {
-            let segment = self.segment_for(at);
-            match self.read_chunk_of(&segment, at, bytes_wanted).await {
+    async fn read_chunk(&self, mut wanted: Wanted) -> Result<Option<(BatchRun, bool)>, ReadError> {
+        while wanted.at < self.state.borrow().end_offset {
+            let segment = self.segment_for(wanted.at);
+            match self.read_chunk_of(&segment, wanted).await {
                 // Compaction put another in its place before it was opened.
                 Err(ReadError::OutOfRange { .. }) if segment.is_replaced() => {}
                 Err(error) => return Err(error),
                 Ok(Some(run)) => return Ok(Some((run, !segment.is_replaced()))),
-                Ok(None) => at = segment.next_offset().max(at + 1),
+                Ok(None) => wanted.at = segment.next_offset().max(wanted.at + 1),
             }
         }
         Ok(None)
@@ -261,14 +294,13 @@ impl LogShared {
     async fn read_chunk_of(
         &self,
         segment: &Rc<Segment>,
-        at: i64,
-        bytes_wanted: usize,
+        mut wanted: Wanted,
     ) -> Result<Option<BatchRun>, ReadError> {
         let file = self.open_file(segment).await?;
-        let (position, offset_min, indexed) = self.locate(segment, at);
-        let wanted = bytes_wanted.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        let (position, offset_min, indexed) = self.locate(segment, wanted.at);
+        wanted.bytes = wanted.bytes.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let found = self
-            .run_from(segment, &file, position, offset_min, at, wanted)
+            .run_from(segment, &file, position, offset_min, wanted)
             .await;
         match found {
             // The index may be what is wrong: it can not prove where it points.
@@ -276,8 +308,8 @@ impl LogShared {
                 if indexed && segment.phase() == SegmentPhase::Sealed =>
             {
                 self.rebuild_indexes(segment, &file).await?;
-                let (position, offset_min, _) = self.locate(segment, at);
-                self.run_from(segment, &file, position, offset_min, at, wanted)
+                let (position, offset_min, _) = self.locate(segment, wanted.at);
+                self.run_from(segment, &file, position, offset_min, wanted)
                     .await
             }
             other => other,
@@ -304,7 +336,7 @@ impl LogShared {
         }
     }
 
-    /// Walks from `position` to the batch that holds `at`, reading as it goes, and
+    /// Walks from `position` to the batch that holds `wanted.at`, reading as it goes, and
     /// returns it with the whole batches after it in the same buffer. `None` if a compacted log
     /// has none left in this segment.
     async fn run_from(
@@ -313,11 +345,14 @@ impl LogShared {
         file: &File,
         mut position: u64,
         mut offset_min: i64,
-        at: i64,
-        mut wanted: usize,
+        wanted: Wanted,
     ) -> Result<Option<BatchRun>, ReadError> {
         let extent = segment.extent();
-        let check_crc = self.config.get().check_crc_on_read;
+        let Wanted {
+            at,
+            bytes: mut bytes_wanted,
+            check,
+        } = wanted;
         loop {
             self.storage.rt().yield_if_needed().await;
             let rest = extent.len.saturating_sub(position);
@@ -328,7 +363,7 @@ impl LogShared {
                 let detail = format!("no batch with offset {at}, which must be below it");
                 return Err(corrupt(file, position, detail));
             }
-            let len = rest.min(wanted as u64) as usize;
+            let len = rest.min(bytes_wanted as u64) as usize;
             let buf = self.read_exact(file, position, len).await?;
             let mut batches: Vec<RunBatch> = Vec::new();
             let mut start = 0;
@@ -343,7 +378,8 @@ impl LogShared {
                     partial_bytes = header.len as usize;
                     break;
                 }
-                if needed && check_crc && !BatchHeader::crc_matches(&buf[start..end]) {
+                let looks = needed && check == ReadCheck::Crcs;
+                if looks && !BatchHeader::crc_matches(&buf[start..end]) {
                     let detail = "the batch's CRC does not match its content".to_owned();
                     // What stands before it is good, and is served.
                     if batches.is_empty() {
@@ -370,11 +406,12 @@ impl LogShared {
                     position,
                     buf,
                     batches,
+                    crcs_checked: check == ReadCheck::Crcs,
                 }));
             }
             // Go on at the batch that is needed, or at the next one to skip.
             position += start as u64;
-            wanted = wanted.max(partial_bytes);
+            bytes_wanted = bytes_wanted.max(partial_bytes);
         }
     }
 
@@ -389,6 +426,16 @@ impl LogShared {
             _ => segment.estimate(offset),
         }
     }
+}
+
+/// What a chunk is read for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    /// The offset that it is to begin with.
+    at: i64,
+    /// About how many bytes.
+    bytes: usize,
+    check: ReadCheck,
 }
 
 /// Where sequential readers are, and what is being read ahead for them. Small and

@@ -21,6 +21,7 @@ use super::walk::corrupt;
 use super::{Log, ReadError, Throttle};
 use crate::runtime::{File, IoError, IoErrorKind, OpenMode, SyncSite};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// What [`Log::scrub_next`] did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -77,6 +78,20 @@ impl Log {
             Err(_) if !self.0.is_usable(&scrub.segment) => Ok(Some(done)),
             ended => ended.map(|()| Some(done)),
         }
+    }
+}
+
+impl Log {
+    /// For how long, at the wall clock's `now_ms`, the sealed segment that waits longest has not
+    /// been re-read: since then, or since it was created or loaded by this process. Zero where
+    /// there is no sealed segment.
+    pub fn scrub_age(&self, now_ms: i64) -> Duration {
+        let state = self.0.state.borrow();
+        let sealed = state.segments.iter();
+        let sealed = sealed.filter(|s| s.phase() == SegmentPhase::Sealed);
+        let oldest = sealed.map(|s| s.scrubbed_ms()).min();
+        let ms = oldest.map_or(0, |since| now_ms.saturating_sub(since).max(0));
+        Duration::from_millis(ms as u64)
     }
 }
 
@@ -179,6 +194,7 @@ impl Scrub<'_> {
             done.rebuilt = Some(format!("{}: {}", problem.file.display(), problem.detail));
         }
         done.whole = true;
+        self.segment.set_scrubbed(rt.wall_clock_ms());
         self.guard = None;
         throttle.moved(unpaid).await;
         Ok(())

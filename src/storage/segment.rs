@@ -29,6 +29,9 @@ pub(super) struct Segment {
     replaced: Cell<bool>,
     /// Its files do not have their names yet: it stays open.
     pinned: Cell<bool>,
+    /// When it was re-read last and found good, by the wall clock; at first when it was
+    /// created or loaded.
+    scrubbed_ms: Cell<i64>,
 }
 
 /// What decides beside its batches when a segment has reached `segment.ms`.
@@ -118,6 +121,7 @@ impl Segment {
             used: Cell::new(0),
             replaced: Cell::new(false),
             pinned: Cell::new(false),
+            scrubbed_ms: Cell::new(clock.created_ms),
         }
     }
 
@@ -176,7 +180,17 @@ impl Segment {
             used: Cell::new(0),
             replaced: Cell::new(false),
             pinned: Cell::new(false),
+            scrubbed_ms: Cell::new(now_ms),
         }
+    }
+
+    /// When it was re-read last and found good; before that, when it was created or loaded.
+    pub(super) fn scrubbed_ms(&self) -> i64 {
+        self.scrubbed_ms.get()
+    }
+
+    pub(super) fn set_scrubbed(&self, now_ms: i64) {
+        self.scrubbed_ms.set(now_ms);
     }
 
     /// Whether another one is in its place.

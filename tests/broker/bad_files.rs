@@ -390,6 +390,150 @@ fn given_damage_to_the_identity_or_the_metadata_log_then_the_start_is_refused_or
     }
 }
 
+/// What an interrupted replacement of a segment leaves, and an index of transactions, which only
+/// another broker writes. What was to replace a segment may be all that is left of others: with
+/// damage in it, that partition alone is offline, and nothing is changed.
+#[test]
+fn given_any_damage_to_what_stands_beside_a_whole_segment_then_every_record_stays() {
+    const KINDS: [&str; 6] = [
+        "txnindex",
+        "log.swap",
+        "log.cleaned",
+        "log.deleted",
+        "index.swap",
+        "timeindex.cleaned",
+    ];
+    for clean in [true, false] {
+        let dir = data_dir();
+        let cases: Vec<(&str, Damage)> = KINDS
+            .iter()
+            .flat_map(|kind| DAMAGES.map(|damage| (*kind, damage)))
+            .collect();
+        prepare(dir.path(), cases.len() as i32, clean);
+        for (partition, (kind, damage)) in cases.iter().enumerate() {
+            let name = format!("{TOPIC}-{partition}");
+            let log = &files_of(dir.path(), &name, "log")[1];
+            let source = match kind.split_once('.') {
+                Some((extension, _)) => log.with_extension(extension),
+                None => log.clone(),
+            };
+            let beside = log.with_extension(kind);
+            fs::copy(source, &beside).expect("it can be copied");
+            damage.apply(&beside);
+        }
+        let is_file =
+            |damage: &Damage| !matches!(damage, Missing | Directory | Fifo | DanglingLink);
+        let is_refused = |case: &(&str, Damage)| case.0 == "log.swap" && is_file(&case.1);
+        let broker = launch_small(dir.path()).start();
+        for (partition, case) in cases.iter().enumerate() {
+            let what = format!("{case:?} clean {clean} (partition {partition})");
+            match is_refused(case) {
+                true => assert_eq!(readable(&broker, partition as i32, 0), (0, 56), "{what}"),
+                false => check_whole(&broker, partition as i32, &what),
+            }
+        }
+        let (status, said) = broker.end_by("TERM");
+        assert!(!status.success(), "some are offline: {said}");
+        for (partition, case) in cases.iter().enumerate() {
+            let place = format!("/{TOPIC}-{partition}/");
+            let told = said.lines().any(|line| line.contains(&place));
+            let is_silent = case.1 == Missing || (is_file(&case.1) && !is_refused(case));
+            assert!(told || is_silent, "{case:?} clean {clean}: {said}");
+            if is_refused(case) {
+                let swaps = files_of(dir.path(), &format!("{TOPIC}-{partition}"), "swap");
+                assert_eq!(swaps.len(), 1, "{case:?}");
+                remove(&swaps[0]);
+            }
+        }
+        let broker = launch_small(dir.path()).start();
+        for (partition, case) in cases.iter().enumerate() {
+            let end = RECORDS + i64::from(!is_refused(case));
+            let found = readable(&broker, partition as i32, 0);
+            assert_eq!(found, (end, 0), "{case:?} clean {clean}");
+        }
+        broker.stop();
+    }
+}
+
+/// The metadata log holds all that its snapshots do.
+#[test]
+fn given_any_damage_to_a_metadata_snapshot_then_nothing_is_lost_or_a_later_version_is_named() {
+    for clean in [true, false] {
+        let base = data_dir();
+        prepare(base.path(), 2, clean);
+        let snapshots = files_of(base.path(), "__cluster_metadata-0", "checkpoint");
+        let newest = snapshots.last().expect("the clean stop wrote one");
+        let name = newest.strip_prefix(base.path()).expect("it is in there");
+        for damage in DAMAGES {
+            let dir = data_dir();
+            copy(base.path(), dir.path());
+            let path = dir.path().join(name);
+            damage.apply(&path);
+            let what = format!("{damage:?} clean {clean}");
+            match launch_small(dir.path()).try_start("127.0.0.1:0") {
+                Ok(broker) => {
+                    for partition in 0..2 {
+                        check_whole(&broker, partition, &what);
+                    }
+                    let said = broker.stop();
+                    let file = name.file_name().expect("a name").to_string_lossy();
+                    let told = said.lines().any(|line| line.contains(&*file));
+                    assert!(told || damage == Missing, "{what}: {said}");
+                }
+                Err(refused) => {
+                    assert_eq!(damage, OtherVersion, "{what}: {}", refused.stderr);
+                    let last = refused.stderr.lines().last().unwrap_or_default();
+                    assert!(last.contains("a later version"), "{what}: {last}");
+                    remove(&path);
+                    copy(newest, &path);
+                    let broker = launch_small(dir.path()).start();
+                    check_whole(&broker, 0, &what);
+                    broker.stop();
+                }
+            }
+        }
+    }
+}
+
+/// Nobody knows what was in it: that partition alone is offline, and the file stays.
+#[test]
+fn given_a_file_or_nothing_where_a_partitions_directory_was_then_it_alone_is_offline() {
+    for clean in [true, false] {
+        let dir = data_dir();
+        prepare(dir.path(), 4, clean);
+        let place = |partition: i32| dir.path().join(format!("{TOPIC}-{partition}"));
+        let aside = data_dir();
+        for (partition, damage) in [(0, Garbage), (1, Fifo), (2, DanglingLink)] {
+            let kept = aside.path().join(partition.to_string());
+            fs::rename(place(partition), kept).expect("it can be moved");
+            damage.apply(&place(partition));
+        }
+        let broker = launch_small(dir.path()).start();
+        check_whole(&broker, 3, "untouched");
+        for partition in 0..3 {
+            assert_eq!(readable(&broker, partition, 0), (0, 56), "{partition}");
+        }
+        let (status, said) = broker.end_by("TERM");
+        assert!(!status.success(), "no clean stop: {said}");
+        for partition in 0..3 {
+            let name = format!("{TOPIC}-{partition}");
+            let told = said.lines().any(|line| line.contains(&name));
+            assert!(told, "{name}: {said}");
+            let found = fs::symlink_metadata(place(partition));
+            assert!(!found.expect("it stays").is_dir(), "{name}");
+            remove(&place(partition));
+            let kept = aside.path().join(partition.to_string());
+            fs::rename(kept, place(partition)).expect("it can be moved back");
+        }
+        let broker = launch_small(dir.path()).start();
+        for partition in 0..3 {
+            check_whole(&broker, partition, "restored");
+        }
+        assert_eq!(readable(&broker, 3, 0), (RECORDS + 1, 0));
+        broker.stop();
+    }
+}
+
 fn remove(path: &Path) {
     let gone = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),

@@ -154,6 +154,27 @@ fn given_forged_ids_epochs_and_sequences_then_they_are_taken_or_refused_as_kafka
         assert_eq!(refused, Err(ErrorCode::InvalidTxnState));
         assert_eq!(end_offset(&c).await, 12);
     });
+    // What has wrapped is known as such after either stop.
+    let mut broker = broker;
+    for clean in [true, false] {
+        match clean {
+            true => drop(broker.stop()),
+            false => broker.kill(),
+        }
+        broker = launch(dir.path()).start();
+        with(broker.addr(), move |c| async move {
+            assert_eq!(send(&c, batch(7, 0, i32::MAX - 1, 2)).await, Ok(0), "known");
+            assert_eq!(send(&c, batch(7, 0, 0, 1)).await, Ok(2), "known");
+            assert_eq!(send(&c, batch(8, 0, i32::MAX, 2)).await, Ok(3), "known");
+            let skipped = send(&c, batch(8, 0, 4, 1)).await;
+            assert_eq!(skipped, Err(ErrorCode::OutOfOrderSequenceNumber));
+            assert_eq!(end_offset(&c).await, 12);
+        });
+    }
+    with(broker.addr(), |c| async move {
+        assert_eq!(send(&c, batch(7, 0, 1, 1)).await, Ok(12));
+        assert_eq!(send(&c, batch(8, 0, 2, 1)).await, Ok(13));
+    });
     broker.stop();
 }
 

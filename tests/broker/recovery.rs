@@ -284,37 +284,31 @@ fn numbered(sequence: i32) -> bytes::Bytes {
 
 #[test]
 fn given_another_topics_id_then_the_partition_is_offline_and_its_records_stay() {
-    let dir = data_dir();
-    let broker = launch(dir.path()).start();
-    with(broker.addr(), move |c| async move {
-        create_topic(&c, "kept", 1, &[]).await;
-        produce_ok(&c, "kept", 0, batch_of("x")).await;
+    offline_until_restored("partition.metadata", |_, id| {
+        let other = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ";
+        std::fs::write(id, other).expect("the file can be written");
     });
-    broker.stop();
-    let id = dir.path().join("kept-0/partition.metadata");
-    let saved = std::fs::read(&id).expect("the file is there");
-    let other = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ";
-    std::fs::write(&id, other).expect("the file can be written");
-    let broker = launch(dir.path()).start();
-    let code = with(broker.addr(), move |c| async move {
-        produce(&c, "kept", 0, -1, batch_of("y")).await.error_code
-    });
-    assert_eq!(code, 56);
-    let (status, stderr) = broker.end_by("TERM");
-    assert!(!status.success(), "no clean stop of an offline partition");
-    assert!(stderr.contains("partition.metadata"), "{stderr}");
-    std::fs::write(&id, saved).expect("the file can be restored");
-    let broker = launch(dir.path()).start();
-    let records = with(broker.addr(), move |c| async move {
-        fetch_all(&c, "kept", 0, 0).await
-    });
-    assert_eq!(records, [(0, "x".to_string())]);
-    broker.stop();
 }
 
 /// Whose records they are nobody knows then: perhaps those of a deleted topic.
 #[test]
 fn given_a_lost_topic_id_and_no_checkpoint_then_the_partition_is_offline_and_its_records_stay() {
+    offline_until_restored("may be of an older topic", |dir, id| {
+        std::fs::remove_file(id).expect("the file can be removed");
+        let checkpoints = [
+            RECOVERY_POINTS,
+            "replication-offset-checkpoint",
+            "log-start-offset-checkpoint",
+        ];
+        for name in checkpoints {
+            std::fs::write(dir.join(name), "0\n0\n").expect("it can be written");
+        }
+    });
+}
+
+/// A partition whose `partition.metadata` is damaged: its topic is not served, `why` is said, and
+/// with the file as it was its record is there.
+fn offline_until_restored(why: &str, damage: impl Fn(&Path, &Path)) {
     let dir = data_dir();
     let broker = launch(dir.path()).start();
     with(broker.addr(), move |c| async move {
@@ -324,15 +318,8 @@ fn given_a_lost_topic_id_and_no_checkpoint_then_the_partition_is_offline_and_its
     broker.stop();
     let id = dir.path().join("kept-0/partition.metadata");
     let saved = std::fs::read(&id).expect("the file is there");
-    std::fs::remove_file(&id).expect("the file can be removed");
-    let checkpoints = [
-        RECOVERY_POINTS,
-        "replication-offset-checkpoint",
-        "log-start-offset-checkpoint",
-    ];
-    for name in checkpoints {
-        std::fs::write(dir.path().join(name), "0\n0\n").expect("it can be written");
-    }
+    damage(dir.path(), &id);
+    assert_ne!(std::fs::read(&id).ok().as_ref(), Some(&saved));
     let broker = launch(dir.path()).start();
     let code = with(broker.addr(), move |c| async move {
         produce(&c, "kept", 0, -1, batch_of("y")).await.error_code
@@ -340,7 +327,7 @@ fn given_a_lost_topic_id_and_no_checkpoint_then_the_partition_is_offline_and_its
     assert_eq!(code, 56);
     let (status, stderr) = broker.end_by("TERM");
     assert!(!status.success(), "no clean stop of an offline partition");
-    assert!(stderr.contains("may be of an older topic"), "{stderr}");
+    assert!(stderr.contains(why), "{stderr}");
     std::fs::write(&id, saved).expect("the file can be restored");
     let broker = launch(dir.path()).start();
     let records = with(broker.addr(), move |c| async move {

@@ -1,9 +1,13 @@
 //! Tests of the controller: the rules alone, replay, and crashes in the simulator.
 
 mod alter;
+mod calls;
 mod crash;
+mod disk;
 mod plan;
 mod replay;
+mod simulated;
+mod snapshots;
 mod sync_sites;
 
 use super::plan::Limits;

@@ -2,7 +2,7 @@
 //! a promise. It stands here because the controller is the highest room that has syncs of its
 //! own; the scenarios of the log are in `storage/recovery_tests/`.
 
-use super::crash::snapshot_after_a_power_cut;
+use super::snapshots::snapshot_after_a_power_cut;
 use crate::runtime::SyncSite;
 use crate::storage::recovery_tests::{env_number, life_without_sync, recycling_without_sync};
 

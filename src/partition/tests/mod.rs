@@ -168,6 +168,7 @@ fn fetch_from(offset: i64) -> FetchSpec {
         bytes_max: 1 << 20,
         whole_first_batch: true,
         reader: Reader::Consumer,
+        check_crc: false,
     }
 }
 

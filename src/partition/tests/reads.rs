@@ -300,3 +300,65 @@ fn without_room_for_a_batch_the_disk_is_left_alone() {
     });
     assert!(bed.disk().read_count() > before, "it was cold");
 }
+
+/// `log.read.check.crcs` is off: consumers check what they get. Who demands a look gets one, also
+/// of what others have brought into the cache, and the partition is given up.
+#[test]
+fn given_damage_when_a_reader_demands_crcs_then_it_is_not_served_whatever_the_setting_is() {
+    type Demand = fn(FetchSpec) -> FetchSpec;
+    let demands: [Demand; 2] = [
+        |spec| FetchSpec {
+            reader: Reader::Replica,
+            ..spec
+        },
+        |spec| FetchSpec {
+            check_crc: true,
+            ..spec
+        },
+    ];
+    for demand in demands {
+        for cached in [false, true] {
+            let mut bed = Bed::new(1);
+            let partition = bed.create(config(FlushOnAck::All));
+            let closed = bed.run(async {
+                for value in ["good", "damaged"] {
+                    let all = produce(&partition, batch(&[value]), Acks::All);
+                    all.done.await.expect("acks=all");
+                }
+                partition.close().await.expect("it closes")
+            });
+            bed.node.kill();
+            bed.rt = bed.node.restart();
+            bed.storage = storage(&bed.rt);
+            let partition = bed.reload(config(FlushOnAck::All), true, Some(closed));
+            // Behind the back of the load, which reads so little itself.
+            let log = "/data/orders-3/00000000000000000000.log";
+            let bytes = bed.disk().read_raw(log).expect("it is there");
+            let at = bytes.windows(7).position(|w| w == b"damaged");
+            let at = at.expect("its value") as u64;
+            bed.disk().corrupt(log, at, b"D");
+            assert_ne!(bed.disk().read_raw(log), Some(bytes));
+            assert!(!partition.0.config.borrow().check_crc_on_read);
+            bed.run(async {
+                if cached {
+                    // A small read leaves what it does not take in the cache.
+                    let first = FetchSpec {
+                        bytes_max: 1,
+                        ..fetch_from(0)
+                    };
+                    let read = partition.fetch(first).await.expect("it is good");
+                    assert_eq!(read.next_offset, 1);
+                    let before = bed.disk().read_count();
+                    let served = partition.fetch(fetch_from(1)).await.expect("as it is");
+                    assert!(served.slices.concat().windows(7).any(|w| w == b"Damaged"));
+                    assert_eq!(bed.disk().read_count(), before, "it was in the cache");
+                }
+                let before = bed.disk().read_count();
+                let code = partition.fetch(demand(fetch_from(1))).await.unwrap_err();
+                assert_eq!(code, ErrorCode::KafkaStorageError);
+                assert!(bed.disk().read_count() > before, "the disk is asked again");
+            });
+            assert_eq!(partition.state(), PartitionState::Offline);
+        }
+    }
+}

@@ -126,6 +126,9 @@ fn shards(page: &mut Page, gathered: &Gathered) {
         page.gauge(&PARTITIONS, &[state], gauge(count));
     }
     compaction(page, gathered);
+    let ages = gathered.shards.iter().map(|shard| shard.scrub_age);
+    let oldest = ages.max().unwrap_or_default();
+    page.seconds(&SCRUB_OLDEST_AGE, &[], oldest.as_secs_f64());
 }
 
 fn compaction(page: &mut Page, gathered: &Gathered) {
@@ -424,6 +427,7 @@ mod tests {
             opened: 0,
             partitions: Vec::new(),
             compaction: Default::default(),
+            scrub_age: Duration::ZERO,
             groups: GroupFigures {
                 states: states.iter().copied().collect(),
                 offsets: Vec::new(),

@@ -30,6 +30,14 @@ async fn exchange(rt: &Rt, addr: SocketAddr, request: &str) -> (String, Duration
     (answer, rt.now().since(began))
 }
 
+/// The page of metrics.
+pub(super) async fn scrape(rt: &Rt, addr: SocketAddr) -> String {
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    let (page, _) = exchange(rt, addr, request).await;
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    page
+}
+
 #[test]
 fn given_peers_that_are_slow_then_they_are_closed_in_time_and_leave_room() {
     for seed in 0..5 {

@@ -12,7 +12,7 @@ const MARKER: &str = ".kafka_cleanshutdown";
 const LEADER_NONE: i32 = -1;
 
 /// What was acknowledged, by partition, in order of offsets.
-type Ledger = BTreeMap<i32, Vec<String>>;
+pub(super) type Ledger = BTreeMap<i32, Vec<String>>;
 
 /// A broker on both directories, whatever of it is offline.
 fn boot(story: &Story) -> Result<Simulated, ServeError> {
@@ -55,7 +55,7 @@ fn boot_again(story: &Story) -> Result<Simulated, ServeError> {
     boot(story)
 }
 
-async fn stop(running: Simulated) -> Result<(), ServeError> {
+pub(super) async fn stop(running: Simulated) -> Result<(), ServeError> {
     running.stop.send(()).expect("it waits for that");
     running.ended.await.expect("it ends")
 }
@@ -91,7 +91,7 @@ fn marked(story: &Story, dir: &str) -> bool {
     disk.read_raw(format!("{dir}/{MARKER}")).is_some()
 }
 
-async fn produce_to(
+pub(super) async fn produce_to(
     connection: &BrokerConnection,
     topic: &str,
     partition: i32,
@@ -102,7 +102,7 @@ async fn produce_to(
 }
 
 /// Produces `rounds` records to each of the partitions; all are taken.
-async fn fill(
+pub(super) async fn fill(
     connection: &BrokerConnection,
     partitions: impl IntoIterator<Item = i32>,
     rounds: usize,
@@ -120,7 +120,10 @@ async fn fill(
 }
 
 /// Every record of a partition, or the error.
-async fn read_all(connection: &BrokerConnection, partition: i32) -> Result<Vec<String>, i16> {
+pub(super) async fn read_all(
+    connection: &BrokerConnection,
+    partition: i32,
+) -> Result<Vec<String>, i16> {
     let mut values = Vec::new();
     loop {
         let from = [(partition, values.len() as i64)];
@@ -141,7 +144,7 @@ async fn read_all(connection: &BrokerConnection, partition: i32) -> Result<Vec<S
 }
 
 /// Exactly what was acknowledged is there.
-async fn check(connection: &BrokerConnection, ledger: &Ledger) {
+pub(super) async fn check(connection: &BrokerConnection, ledger: &Ledger) {
     for (partition, values) in ledger {
         let found = read_all(connection, *partition).await;
         assert_eq!(found.as_ref(), Ok(values), "partition {partition}");

@@ -168,6 +168,7 @@ impl Shard {
                 bytes_max: self.config().offsets_load_buffer_size as usize,
                 whole_first_batch: true,
                 reader: Reader::Consumer,
+                check_crc: true,
             });
             let read = read.await.map_err(|code| match code {
                 ErrorCode::NotLeaderOrFollower => LoadFault::Unneeded,
@@ -180,7 +181,6 @@ impl Shard {
             }
             for slice in read.slices {
                 for batch in Batches::new(slice) {
-                    let batch = batch.and_then(|batch| batch.validate_crc().map(|()| batch));
                     let batch = batch.map_err(|error| LoadFault::Batch { offset: at, error })?;
                     loaded.replay(&batch, coordinator)?;
                     at = batch.header().next_offset();

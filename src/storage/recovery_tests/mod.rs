@@ -2,12 +2,14 @@
 
 mod cases;
 mod checkpoints;
+mod compacted_end;
 mod flips;
 mod flushed;
 mod head;
 mod losses;
 mod power_cut;
 mod producers;
+mod recipes;
 mod recycle;
 mod scenario;
 mod scrub;

@@ -6,7 +6,7 @@ use crate::runtime::sim::{SimNode, World};
 use crate::storage::log_tests::{limits, stamped};
 use crate::storage::repair::{RepairDir, RepairError};
 use crate::storage::{
-    DataDir, Log, LogConfig, PartitionName, ReadError, Scrubbed, Storage, StorageLimits, Throttle,
+    DataDir, Log, PartitionName, ReadCheck, ReadError, Scrubbed, Storage, StorageLimits, Throttle,
 };
 use std::path::{Path, PathBuf};
 
@@ -149,7 +149,7 @@ fn given_damage_when_read_with_checks_then_it_is_never_served() {
         cache_bytes: 0,
         ..limits()
     };
-    for check_crc_on_read in [false, true] {
+    for check in [ReadCheck::Headers, ReadCheck::Crcs] {
         for cached in [false, true] {
             let world = World::new(4_300);
             let node = world.node("a");
@@ -160,10 +160,7 @@ fn given_damage_when_read_with_checks_then_it_is_never_served() {
             world.block_on(&rt, async {
                 let data_dir = DataDir::open(&rt, "/data", 1, None).await.unwrap();
                 let storage = Storage::new(rt.clone(), if cached { limits() } else { cold });
-                let config = LogConfig {
-                    check_crc_on_read,
-                    ..cases::config()
-                };
+                let config = cases::config();
                 let mode = data_dir.load_mode("topic", 0);
                 let opened = Log::open(&storage, rt.dir(DIR), config, mode).await;
                 let log = opened.unwrap().0;
@@ -171,7 +168,7 @@ fn given_damage_when_read_with_checks_then_it_is_never_served() {
                 // holds the damage too.
                 let mut at = base;
                 let refused = loop {
-                    match log.read(at, END, 5_000, true).await {
+                    match log.read_checked(at, END, 5_000, true, check).await {
                         Ok(read) => {
                             let served = read.slices.concat();
                             for batch in Batches::new(served.into()) {
@@ -188,9 +185,11 @@ fn given_damage_when_read_with_checks_then_it_is_never_served() {
                         Err(error) => break Some((at, error)),
                     }
                 };
-                match (check_crc_on_read, refused) {
-                    (false, None) => {}
-                    (true, Some((at, ReadError::Corrupt { .. }))) => assert_eq!(at, offset),
+                match (check, refused) {
+                    (ReadCheck::Headers, None) => {}
+                    (ReadCheck::Crcs, Some((at, ReadError::Corrupt { .. }))) => {
+                        assert_eq!(at, offset)
+                    }
                     other => panic!("{other:?}"),
                 }
             });

@@ -112,6 +112,7 @@ impl Bed for PartitionBed {
             bytes_max: wanted.partition_max_bytes as usize,
             whole_first_batch: true,
             reader: ReadBy::Consumer,
+            check_crc: false,
         };
         let outcome = self.partition.fetch(spec).await;
         let outcome = outcome.map_err(|code| anyhow::anyhow!("a fetch failed: {code:?}"))?;

@@ -139,7 +139,7 @@ impl Life {
 
     /// What is read without a look at its CRC may be wrong: there only the load meets wrong bits.
     fn while_working(&self, rates: FaultRates) -> FaultRates {
-        match self.config.check_crc_on_read {
+        match self.checks_crcs() {
             true => rates,
             false => rates
                 .without(FaultKind::BitFlip)

@@ -16,14 +16,16 @@ mod probe;
 mod reading;
 mod steps;
 mod tally;
+mod tampered;
 
 pub(in crate::storage) use faulty::run as run_faulty;
 pub(in crate::storage) use tally::Tally;
+pub(in crate::storage) use tampered::{run as run_tampered, Recipe, Tampered};
 
 use super::power_cut::env_number;
 use crate::runtime::sim::{PowerCut, SimDisk, SimNode, World};
 use crate::runtime::{Queue, Rt, SyncSite};
-use crate::storage::{DataDir, Log, LogConfig};
+use crate::storage::{DataDir, Log, LogConfig, ReadCheck, ReadError, ReadSlices};
 use futures_lite::future::zip;
 use model::Model;
 use std::cell::RefCell;
@@ -37,6 +39,8 @@ struct Scenario {
     node: SimNode,
     model: Rc<RefCell<Model>>,
     config: LogConfig,
+    /// What its readers demand.
+    check: ReadCheck,
 }
 
 /// One run of the machine, from a start to whatever ends it. Cheap to clone.
@@ -46,6 +50,7 @@ struct Life {
     disk: SimDisk,
     model: Rc<RefCell<Model>>,
     config: LogConfig,
+    check: ReadCheck,
 }
 
 /// Why a life ended before its time.
@@ -106,10 +111,12 @@ impl Scenario {
         node.disk()
             .set_verbose(env_number("HIGHWATER_SIM_VERBOSE").is_some());
         let segment_bytes_more = [6_000, 150_000][world.random_below(2) as usize];
+        let segment_bytes = 8_000 + world.random_below(segment_bytes_more) as u32;
+        let index_interval_bytes = [0, 500, 4_096][world.random_below(3) as usize];
+        let check = [ReadCheck::Crcs, ReadCheck::Headers][world.random_below(2) as usize];
         let mut config = LogConfig {
-            segment_bytes: 8_000 + world.random_below(segment_bytes_more) as u32,
-            index_interval_bytes: [0, 500, 4_096][world.random_below(3) as usize],
-            check_crc_on_read: world.random_below(2) == 0,
+            segment_bytes,
+            index_interval_bytes,
             recycle_segments: world.random_below(2) == 0,
             file_delete_delay_ms: [0, 60_000][world.random_below(2) as usize],
             ..LogConfig::default()
@@ -125,6 +132,7 @@ impl Scenario {
             node,
             model: Rc::new(RefCell::new(model)),
             config,
+            check,
         }
     }
 
@@ -161,6 +169,7 @@ impl Scenario {
             disk: self.node.disk(),
             model: self.model.clone(),
             config: self.config,
+            check: self.check,
         }
     }
 
@@ -238,6 +247,18 @@ impl Life {
                 return Err(ended);
             }
         }
+    }
+
+    /// A read as this life's readers have it.
+    async fn read(
+        &self,
+        log: &Log,
+        from: i64,
+        bound: i64,
+        bytes_max: usize,
+    ) -> Result<ReadSlices, ReadError> {
+        log.read_checked(from, bound, bytes_max, true, self.check)
+            .await
     }
 
     async fn step(&self, data_dir: &Rc<DataDir>, log: &mut Log) -> Checked<Step> {

@@ -3,6 +3,7 @@
 use super::super::producers;
 use super::compaction::Rounds;
 use super::{Ended, Life, Tally};
+use crate::protocol::batch::Compression;
 use crate::runtime::sim::FaultRates;
 use crate::storage::LogBatch;
 use std::collections::BTreeMap;
@@ -55,6 +56,8 @@ pub(super) struct Model {
     /// Whether what is durable is looked at. Not where a sync is turned into nothing: there the
     /// loss must show by what the log gives back.
     pub(super) probes: bool,
+    /// Some batches are compressed.
+    pub(super) compresses: bool,
     /// Whether the disk is made to fail.
     pub(super) faulty: bool,
     /// How the disk fails once the load has ended.
@@ -111,6 +114,7 @@ impl Model {
             markers_stay: false,
             background: None,
             probes: true,
+            compresses: false,
             faulty: false,
             rates: None,
             tally: Tally::default(),
@@ -127,6 +131,7 @@ impl Model {
             opened: self.opened,
             probes: self.probes,
             markers_stay: self.markers_stay,
+            compresses: self.compresses,
             faulty: self.faulty,
             rates: self.rates.take(),
             tally: self.tally,
@@ -175,6 +180,10 @@ impl Life {
         model.unique += 1;
         let producer = producers::next_producer(&model.batches, records, |n| self.draw(n));
         let mut builder = producers::builder(&producer);
+        if model.compresses {
+            let codec = Compression::from_code(self.draw(5) as u8).expect("five of them");
+            builder = builder.compression(codec);
+        }
         // Mostly rising, with late ones among them.
         let times: Vec<i64> = (0..records)
             .map(|_| {

@@ -6,7 +6,7 @@ use super::{failed, Checked, Life};
 use crate::runtime::sim::FaultKind;
 use crate::storage::log_tests::stamped;
 use crate::storage::segment::Segment;
-use crate::storage::{Log, LogBatch, TimestampOffset};
+use crate::storage::{Log, LogBatch, ReadCheck, TimestampOffset};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ impl Life {
         let (start, end) = (log.log_start_offset(), log.end_offset());
         let expected = self.batches_between(start, end);
         self.check_producers(log, end)?;
-        if start > 0 && log.read(start - 1, end, 1, true).await.is_ok() {
+        if start > 0 && self.read(log, start - 1, end, 1).await.is_ok() {
             return Err(format!("offset {} is read below the log start", start - 1).into());
         }
         let is_compacting = || self.model.borrow().rounds.running.is_some();
@@ -89,7 +89,7 @@ impl Life {
         let mut at = start;
         let mut found: Vec<u8> = Vec::new();
         while at < end {
-            let read = log.read(at, end, bytes_max, true).await.map_err(failed)?;
+            let read = self.read(log, at, end, bytes_max).await.map_err(failed)?;
             if read.next_offset <= at {
                 return Err(format!("a read at {at} of {end} gives nothing").into());
             }
@@ -112,10 +112,14 @@ impl Life {
         Ok(None)
     }
 
+    pub(super) fn checks_crcs(&self) -> bool {
+        self.check == ReadCheck::Crcs
+    }
+
     /// Whether bits of the medium have changed, or come wrong for once beside what reads check.
     fn has_damage(&self) -> bool {
         let count = |kind| self.disk.planned_faults(kind);
-        let once = self.config.check_crc_on_read && count(FaultKind::BitFlip) > 0;
+        let once = self.checks_crcs() && count(FaultKind::BitFlip) > 0;
         once || count(FaultKind::LastingBitFlip) > 0
     }
 
@@ -131,7 +135,7 @@ impl Life {
             };
             rest = after;
             let crc = crc_fast::crc32_iscsi(&bytes[21..]).to_be_bytes();
-            let is_whole = self.config.check_crc_on_read || bytes[17..21] == crc;
+            let is_whole = self.checks_crcs() || bytes[17..21] == crc;
             if bytes[16..] != wanted[16..] && is_whole {
                 return false;
             }
@@ -155,7 +159,7 @@ impl Life {
             let offset = start + self.draw((last.last_offset - start + 1) as u64) as i64;
             let holder = expected.iter().find(|b| b.last_offset >= offset);
             let wanted = stamped(holder.expect("below the end"));
-            let read = log.read(offset, i64::MAX, 1, true).await;
+            let read = self.read(log, offset, i64::MAX, 1).await;
             let found = read.map_err(failed)?.slices.concat();
             let batch = std::slice::from_ref(holder.expect("below the end"));
             let damaged = self.has_damage() && self.damage_shows(&found, batch);
