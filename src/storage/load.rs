@@ -15,10 +15,10 @@
 //! What it is not: it does not decide whether a stop was clean, and it writes no
 //! checkpoint of the data directory (`data_dir.rs`).
 
+use super::assemble::{LoadedLog, LoadedSegment};
 use super::epochs_of_batches::epochs_of_batches;
 use super::index_files::open_indexes;
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
-use super::log::{LoadedLog, LoadedSegment};
 use super::log_files::{
     damaged, file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
 };

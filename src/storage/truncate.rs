@@ -12,9 +12,10 @@
 //! What it is not: it does not decide where to cut, and the data directory's
 //! checkpoints are the owner's to write.
 
+use super::assemble::LoadedSegment;
 use super::index_files::write_indexes;
 use super::leader_epochs::LEADER_EPOCH_FILE;
-use super::log::{LoadedSegment, LogShared};
+use super::log::LogShared;
 use super::log_files::{file_name, LogFiles, LOG};
 use super::producer_replay::producers_at;
 use super::recover::remove_beyond;
