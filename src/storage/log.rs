@@ -211,10 +211,10 @@ impl Log {
         state.producers.expire(now_ms, expiration_ms)
     }
 
-    /// Ends the log's use before its directory is removed: refuses new work, waits
-    /// for I/O in flight, drops cached buffers and files. Removing the directory is
-    /// the caller's.
-    pub async fn delete(self) {
+    /// Ends the log's use and makes nothing durable, where it failed or its directory is
+    /// to be removed: refuses new work, waits for I/O in flight, drops cached buffers and
+    /// files.
+    pub async fn abandon(self) {
         self.0.state.borrow_mut().closing = true;
         self.0.gate.close().await;
         self.0.drop_memory();
