@@ -2,6 +2,7 @@
 //!
 //! What it is not: it reads nothing (`load.rs` does).
 
+use super::checkpoint::SideFilesWritten;
 use super::flusher::FlushTurn;
 use super::gate::IoGate;
 use super::index::{OffsetIndex, TimeIndex};
@@ -35,6 +36,8 @@ pub(super) struct LoadedLog {
     pub(super) producers: ProducerStates,
     /// The first offset that was not compacted, if the log ever was.
     pub(super) cleaned_to: Option<i64>,
+    /// What is known of the files beside the last segment.
+    pub(super) side_files: SideFilesWritten,
 }
 
 /// One segment as a load found it.
@@ -85,6 +88,7 @@ impl Log {
             epochs: LeaderEpochs::new(),
             producers: ProducerStates::default(),
             cleaned_to: None,
+            side_files: SideFilesWritten::default(),
         }))
     }
 
@@ -101,6 +105,7 @@ impl Log {
             epochs,
             producers,
             cleaned_to,
+            side_files,
         } = loaded;
         let now_ms = storage.rt().wall_clock_ms();
         let last = segments.len().checked_sub(1).expect("a log has a segment");
@@ -157,7 +162,7 @@ impl Log {
             name_unsynced: Cell::new(false),
             gate: IoGate::new(),
             side_files: Budget::new(1),
-            side_files_written: RefCell::default(),
+            side_files_written: RefCell::new(side_files),
             seal_task: Cell::new(SealTask::Idle),
             flush_ended: Event::new(),
             read_ahead: ReadAhead::new(),

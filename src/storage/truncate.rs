@@ -19,11 +19,11 @@ use super::log::LogShared;
 use super::log_files::{file_name, LogFiles, LOG};
 use super::producer_replay::producers_at;
 use super::recover::remove_beyond;
-use super::scan::{read_surely, scan_segment, ScanStart};
+use super::scan::{scan_segment, ScanStart};
 use super::segment::Segment;
 use super::walk::SegmentWalk;
 use super::{Log, TruncateError};
-use crate::runtime::{OpenMode, SyncSite, BLOCK_BYTES};
+use crate::runtime::{OpenMode, SyncSite};
 use std::rc::Rc;
 
 impl Log {
@@ -106,8 +106,7 @@ impl LogShared {
 
         let producers = producers_at(rt, &self.dir, &files, end).await?;
 
-        let block = len - len % BLOCK_BYTES as u64;
-        let tail = read_surely(&file, block, (len - block) as usize).await?;
+        let tail = scan.last_block(&file).await?;
         let active = LoadedSegment {
             base_offset: base,
             next_offset: end,
@@ -123,7 +122,7 @@ impl LogShared {
         let keep = state.segments.partition_point(|s| s.base_offset < base);
         state.segments.truncate(keep);
         state.segments.push(active);
-        state.tail = tail.to_vec();
+        state.tail = tail;
         state.producers = producers.states;
         Ok(end)
     }

@@ -8,6 +8,7 @@ mod losses;
 mod power_cut;
 mod producers;
 mod recycle;
+mod restart;
 mod scenario;
 mod scrub;
 mod sites;

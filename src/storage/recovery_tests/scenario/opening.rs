@@ -96,7 +96,14 @@ impl Life {
             made.map_err(failed)?;
         } else {
             let topic_id = partition_dir::read_topic_id(&dir).await.map_err(failed)?;
-            if topic_id != TopicIdFile::Read(self.topic_id()) {
+            let damaged = self.disk.planned_faults(FaultKind::LastingBitFlip) > 0;
+            if topic_id != TopicIdFile::Read(self.topic_id()) && damaged {
+                // A bit of it has changed for good. As the owner, to whom a line in a
+                // checkpoint says whose the directory is.
+                let name = name();
+                let made = partition_dir::create(&self.rt, "/data", &name, self.topic_id());
+                made.await.map_err(failed)?;
+            } else if topic_id != TopicIdFile::Read(self.topic_id()) {
                 return Err(format!("partition.metadata was lost: {topic_id:?}").into());
             }
         }
