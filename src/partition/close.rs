@@ -92,7 +92,7 @@ impl Partition {
         drop(inner.queue.take_all());
         inner.fail_waiters_beyond(-1, Stopping::Delete.code());
         inner.tasks.all_ended().await;
-        inner.log().delete().await;
+        inner.log().abandon().await;
     }
 }
 
@@ -109,10 +109,12 @@ impl Inner {
     }
 
     async fn close_log(self: &Rc<Self>) -> Result<ClosedPartition, CloseError> {
+        let log = self.log();
         if self.state.get() != PartitionState::Online {
+            // Its buffers and files do not outlive the shard.
+            log.abandon().await;
             return Err(CloseError::NotOnline(self.reason.borrow().clone()));
         }
-        let log = self.log();
         let recovery_point = match log.close().await {
             Ok(recovery_point) => recovery_point,
             Err(error) => {

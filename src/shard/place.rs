@@ -275,8 +275,21 @@ impl Shard {
             PartitionLoad::Create => None,
         };
         let flushed = recorded.unwrap_or(0);
-        if dir.exists().await? {
-            match partition_dir::read_topic_id(&dir, topic_id).await? {
+        // Of one that is to be loaded the file is there, and the directory need not be asked for.
+        let is_new = load == PartitionLoad::Create && !dir.exists().await?;
+        let found = match is_new {
+            true => None,
+            false => match partition_dir::read_topic_id(&dir, topic_id).await {
+                Ok(TopicIdFile::Read(id)) => Some(TopicIdFile::Read(id)),
+                // There may be no directory either.
+                other => match dir.exists().await? {
+                    true => Some(other?),
+                    false => None,
+                },
+            },
+        };
+        if let Some(found) = found {
+            match found {
                 TopicIdFile::Read(found) if found == topic_id => return Ok((dir, load)),
                 // This topic's records were flushed, so the one before was gone by then.
                 TopicIdFile::Read(_) if flushed > 0 => {

@@ -12,8 +12,13 @@
 //! point is the state as of that point. It excludes sealing by `side_files`, because both write
 //! the same index files.
 //!
+//! A close ends in the same files, for the whole log. What of them is as it should be already is
+//! not written again: a log that was not touched since its load is closed without the disk. So
+//! what an unclean load starts from is always there, written by the stop before if not by this.
+//!
 //! What it is not: it does not write the data directory's checkpoint files.
 
+use super::index::{OffsetIndex, TimeIndex};
 use super::leader_epochs::LEADER_EPOCH_FILE;
 use super::log::{LogShared, SealTask};
 use super::log_files::remove_if_there;
@@ -24,19 +29,41 @@ use super::{CheckpointError, Log};
 use crate::runtime::{IoError, IoErrorKind, SyncSite};
 use std::collections::BTreeSet;
 
-/// What the last writes left in the files beside a segment, so that a checkpoint writes only
-/// what has changed: where little was written, its snapshot alone.
+/// What the files beside the active segment, and its own file, are known to be, durably but
+/// for what is `unsynced`: so that a checkpoint and a close write only what has changed. A load
+/// begins it with what it has found again; nothing is taken from a name that may still be lost.
 #[derive(Debug, Default)]
 pub(super) struct SideFilesWritten {
     /// The log was cut so often then: a cut writes these files itself.
-    truncations: u64,
+    pub(super) truncations: u64,
     /// The content of the epoch file.
-    epochs: Option<Vec<u8>>,
-    /// A segment, and how many entries its index files have. A log that is not cut only adds
-    /// entries, so as many entries are the same entries.
-    indexes: Option<(i64, usize, usize)>,
+    pub(super) epochs: Option<Vec<u8>>,
+    /// What the index files of a segment hold.
+    pub(super) indexes: Option<(i64, StoredIndexes)>,
+    /// A snapshot: its offset, and how many producers it holds. As of one offset producers
+    /// only go, so as many are the same.
+    pub(super) snapshot: Option<(i64, usize)>,
+    /// A segment whose file is exactly so long.
+    pub(super) exact: Option<(i64, u64)>,
     /// A file was replaced, and its name is not durable yet.
-    unsynced: bool,
+    pub(super) unsynced: bool,
+}
+
+/// What an index file holds: how many entries, and the last one of the time index. A log that
+/// is not cut only adds entries, but for that one: a load drops and finds it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct StoredIndexes {
+    pub(super) entries: Option<usize>,
+    pub(super) time_entries: Option<(usize, Option<(i64, i64)>)>,
+}
+
+impl StoredIndexes {
+    pub(super) fn of(index: &OffsetIndex, time_index: &TimeIndex) -> StoredIndexes {
+        StoredIndexes {
+            entries: Some(index.len()),
+            time_entries: Some((time_index.len(), time_index.last())),
+        }
+    }
 }
 
 impl Log {
@@ -156,9 +183,13 @@ impl LogShared {
         self.seal().await?;
         let active = self.active();
         let extent = active.extent();
-        let file = active.file().expect("the active segment is open");
-        file.truncate(extent.len).await?;
-        file.sync_data(SyncSite::SegmentSeal).await?;
+        let is_exact = active.allocated() == extent.len
+            && self.written(|written| written.exact == Some((active.base_offset, extent.len)));
+        if !is_exact {
+            let file = active.file().expect("the active segment is open");
+            file.truncate(extent.len).await?;
+            file.sync_data(SyncSite::SegmentSeal).await?;
+        }
         active.complete_time_index();
         self.write_indexes(&active, i64::MAX).await?;
         let (end_offset, producers) = {
@@ -175,24 +206,27 @@ impl LogShared {
         point: i64,
         producers: &ProducerStates,
     ) -> Result<i64, IoError> {
-        self.write_proof(point, producers).await?;
+        let is_new = self.write_proof(point, producers).await?;
         {
             let mut state = self.state.borrow_mut();
             state.recovery_point = state.recovery_point.max(point);
         }
-        self.remove_old_snapshots().await?;
+        if is_new {
+            self.remove_old_snapshots().await?;
+        }
         Ok(point)
     }
 
     /// Writes the leader epochs, makes them and the names of indexes that were written
     /// durable, and only then writes the snapshot of the producers as of `point`. The
     /// snapshot proves to a load that everything below
-    /// it is durable and needs no scan, epochs included; so it comes last.
+    /// it is durable and needs no scan, epochs included; so it comes last. False if there was
+    /// one already.
     pub(super) async fn write_proof(
         &self,
         point: i64,
         producers: &ProducerStates,
-    ) -> Result<(), IoError> {
+    ) -> Result<bool, IoError> {
         let epochs = self.state.borrow().epochs.encode();
         if self.written(|written| written.epochs.as_ref() != Some(&epochs)) {
             self.written(|written| (written.epochs, written.unsynced) = (None, true));
@@ -205,6 +239,10 @@ impl LogShared {
             self.dir.sync(SyncSite::PartitionDir).await?;
             self.written(|written| written.unsynced = false);
         }
+        let snapshot = Some((point, producers.len()));
+        if self.written(|written| written.snapshot == snapshot) {
+            return Ok(false);
+        }
         self.dir
             .replace_small(
                 &producer_snapshot::file_name(point),
@@ -212,36 +250,63 @@ impl LogShared {
                 SyncSite::ProducerSnapshot,
             )
             .await?;
-        self.dir.sync(SyncSite::PartitionDir).await
+        self.dir.sync(SyncSite::PartitionDir).await?;
+        self.written(|written| written.snapshot = snapshot);
+        Ok(true)
     }
 
-    /// Writes the entries below `end_offset` of both indexes.
+    /// Writes the entries below `end_offset` of both indexes, where the files hold others.
     pub(super) async fn write_indexes(
         &self,
         segment: &Segment,
         end_offset: i64,
     ) -> Result<(), IoError> {
-        let (index, time_index, key) = segment
+        let (index, time_index) = segment
             .with_indexes(|index, time_index| {
                 let (mut index, mut time_index) = (index.clone(), time_index.clone());
                 index.truncate_to(end_offset);
                 time_index.truncate_to(end_offset);
-                let key = (segment.base_offset, index.len(), time_index.len());
-                (index.encode(), time_index.encode(), key)
+                (index, time_index)
             })
             .expect("a segment is open until it is sealed");
-        if self.written(|written| written.indexes == Some(key)) {
-            return Ok(());
-        }
-        self.written(|written| (written.indexes, written.unsynced) = (None, true));
-        for (extension, content) in [("index", index), ("timeindex", time_index)] {
-            let name = segment.file_name(extension);
-            self.dir
-                .replace_small(&name, content, SyncSite::Index)
+        let wanted = StoredIndexes::of(&index, &time_index);
+        let base = segment.base_offset;
+        let mut stored = match self.written(|written| written.indexes) {
+            Some((of, stored)) if of == base => stored,
+            _ => StoredIndexes::default(),
+        };
+        if stored.entries != wanted.entries {
+            stored.entries = None;
+            self.replace_index(segment, "index", index.encode(), stored)
                 .await?;
+            stored.entries = wanted.entries;
+            self.written(|written| written.indexes = Some((base, stored)));
         }
-        self.written(|written| written.indexes = Some(key));
+        if stored.time_entries != wanted.time_entries {
+            stored.time_entries = None;
+            self.replace_index(segment, "timeindex", time_index.encode(), stored)
+                .await?;
+            self.written(|written| written.indexes = Some((base, wanted)));
+        }
         Ok(())
+    }
+
+    /// Replaces one index file; `stored` is what is known of both until that is done.
+    async fn replace_index(
+        &self,
+        segment: &Segment,
+        extension: &str,
+        content: Vec<u8>,
+        stored: StoredIndexes,
+    ) -> Result<(), IoError> {
+        self.written(|written| {
+            written.indexes = Some((segment.base_offset, stored));
+            written.unsynced = true;
+        });
+        let name = segment.file_name(extension);
+        self.dir
+            .replace_small(&name, content, SyncSite::Index)
+            .await
     }
 
     /// Looks at what was written beside the segments since the log was last cut.

@@ -135,7 +135,7 @@ impl DataDir {
         let dir = rt.dir(path.as_ref());
         dir.create_all(SyncSite::DataDirFormat).await?;
         // A broker that runs holds its lock in a file, so nothing of it is touched here.
-        set_aside_no_files(&dir, &dir.list().await?, is_replaceable).await?;
+        set_aside_no_files(&dir, &dir.list_measuring(|_| false).await?, is_replaceable).await?;
         let lock = match dir.lock(LOCK_FILE).await {
             Err(e) if e.kind == IoErrorKind::AlreadyExists => {
                 return Err(DataDirError::InUse {
@@ -464,7 +464,8 @@ async fn sync_names(rt: &Rt, dir: &Dir) -> Result<(), DataDirError> {
 async fn list_partitions(dir: &Dir) -> Result<Vec<PartitionName>, DataDirError> {
     let mut partitions = Vec::new();
     let mut removed = false;
-    for entry in dir.list().await?.into_iter().filter(|e| e.is_dir) {
+    let entries = dir.list_measuring(|_| false).await?;
+    for entry in entries.into_iter().filter(|e| e.is_dir) {
         if entry.name.ends_with(DELETE_SUFFIX) {
             dir.remove_dir_all(&entry.name).await?;
             removed = true;

@@ -6,16 +6,19 @@
 //! from an index. Whatever fails this is rebuilt by reading the segment; garbage costs
 //! a read, never a wrong answer about where the log ends.
 
+use super::checkpoint::StoredIndexes;
 use super::index::{IndexError, OffsetIndex, TimeIndex};
 use super::log_files::{file_name, INDEX, LOG, TIME_INDEX};
 use super::scan::{scan_segment, ScanStart, SegmentScan};
-use crate::runtime::{Dir, File, IoError, IoErrorKind, OpenMode, Rt, SyncSite};
+use crate::runtime::{Dir, File, IoError, IoErrorKind, Rt, SyncSite};
 
 /// A segment's file with indexes that hold for all of it.
 pub(super) struct IndexedSegment {
     pub(super) scan: SegmentScan,
     /// The files could not be used; the segment was read whole.
     pub(super) rebuilt: bool,
+    /// What the files hold, where they were used.
+    pub(super) stored: StoredIndexes,
 }
 
 /// Opens the indexes of a segment whose bytes are all durable: a sealed one, or the
@@ -30,8 +33,12 @@ pub(super) async fn open_indexes(
     index_interval_bytes: u32,
     gaps: bool,
 ) -> Result<IndexedSegment, IoError> {
+    let mut stored = StoredIndexes::default();
     let (start, mut refusal) = match read_indexes(dir, base, size).await? {
-        Ok((index, time_index)) => (ScanStart::below(index, time_index, i64::MAX), None),
+        Ok((index, time_index)) => {
+            stored = StoredIndexes::of(&index, &time_index);
+            (ScanStart::below(index, time_index, i64::MAX), None)
+        }
         Err(reason) => (ScanStart::segment_start(base), Some(reason)),
     };
     let start = start.with_gaps(gaps);
@@ -40,6 +47,7 @@ pub(super) async fn open_indexes(
         refusal = Some("an entry points at no such batch".to_owned());
     }
     if let Some(reason) = &refusal {
+        stored = StoredIndexes::default();
         tracing::warn!(
             "rebuilt the indexes of {}: {reason}",
             dir.path().join(file_name(base, LOG)).display()
@@ -48,6 +56,7 @@ pub(super) async fn open_indexes(
     Ok(IndexedSegment {
         scan,
         rebuilt: refusal.is_some(),
+        stored,
     })
 }
 
@@ -88,17 +97,12 @@ pub(super) async fn write_indexes(
 }
 
 async fn read_index_file(dir: &Dir, name: &str) -> Result<Result<Vec<u8>, String>, IoError> {
-    let file = match dir.open(name, OpenMode::Read).await {
-        Ok(file) => file,
-        Err(e) if e.kind == IoErrorKind::NotFound => return Ok(Err(format!("{name} is missing"))),
-        Err(e) if e.kind == IoErrorKind::Unusable => return Ok(Err(e.to_string())),
-        Err(e) => return Err(e),
-    };
-    let size = file.size().await?;
-    if size > INDEX_FILE_BYTES_MAX {
-        return Ok(Err(format!("{name} of {size} bytes is no index")));
+    match dir.read_small(name, INDEX_FILE_BYTES_MAX).await {
+        Ok(bytes) => Ok(Ok(bytes)),
+        Err(e) if e.kind == IoErrorKind::NotFound => Ok(Err(format!("{name} is missing"))),
+        Err(e) if e.kind == IoErrorKind::Unusable => Ok(Err(e.to_string())),
+        Err(e) => Err(e),
     }
-    dir.read_small(name, INDEX_FILE_BYTES_MAX).await.map(Ok)
 }
 
 /// Index files above this size are not read (`segment.index.bytes` is far below).

@@ -5,6 +5,10 @@
 //! segments are opened when they are first needed; that one of them is missing a load
 //! notices by the names of files (`segment_ends.rs`), and whoever reads there otherwise.
 //!
+//! The directory is listed once and each small file read once: what the listing tells is not asked
+//! for again. What of the files is as a stop would write it, the log remembers
+//! (`checkpoint.rs`), so that a stop need not.
+//!
 //! The recorded log start offset explains the head: sealed segments that lie wholly below
 //! it are what an interrupted removal left (`retention.rs`), and go; a first segment that
 //! begins above it has lost what stood before it, which is damage. Without a record the
@@ -15,22 +19,22 @@
 //! What it is not: it does not decide whether a stop was clean, and it writes no
 //! checkpoint of the data directory (`data_dir.rs`).
 
+use super::assemble::{LoadedLog, LoadedSegment};
+use super::checkpoint::SideFilesWritten;
 use super::compaction::read_horizon;
 use super::epochs_of_batches::epochs_of_batches;
 use super::index_files::open_indexes;
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
-use super::log::{LoadedLog, LoadedSegment};
 use super::log_files::{
     damaged, file_name, remove_if_there, LogFiles, INDEX, LOG, TIME_INDEX, TXN_INDEX,
 };
 use super::producer_replay::producers_at;
 use super::recover::{remove_beyond, Recovery, RecoveryStart, ScannedSegment};
-use super::scan::read_surely;
 use super::segment::MAX_TIMESTAMP_UNKNOWN;
 use super::segment_ends::check_ends;
 use super::small_file::{read_or_set_aside, Belief, SmallFile};
 use super::{LoadError, Log, LogConfig, Storage};
-use crate::runtime::{Dir, OpenMode, SyncSite, BLOCK_BYTES};
+use crate::runtime::{Dir, OpenMode, SyncSite};
 use std::time::Duration;
 
 /// How to open a log: what the data directory says of it.
@@ -262,11 +266,11 @@ impl Load<'_> {
     /// it held then is there, but something that is no batch follows: that is cut as after
     /// an unclean stop.
     async fn last_after_clean_stop(&mut self) -> Result<Option<ScannedSegment>, LoadError> {
-        let (base, _) = self.files.segments.last_key_value().expect("a segment");
+        let (base, files) = self.files.segments.last_key_value().expect("a segment");
         let base = *base;
         let name = file_name(base, LOG);
         let file = self.dir.open(&name, OpenMode::ReadWrite).await?;
-        let size = file.size().await?;
+        let size = files.log_bytes;
         let rt = self.storage.rt();
         let interval = self.config.index_interval_bytes;
         let indexed = open_indexes(
@@ -334,6 +338,8 @@ impl Load<'_> {
             file,
             scan,
             producers: producers.states,
+            stored: indexed.stored,
+            has_snapshot: producers.by_snapshot,
         }))
     }
 
@@ -382,9 +388,10 @@ impl Load<'_> {
             file,
             scan,
             producers,
+            stored,
+            has_snapshot,
         } = scanned.pop().expect("at least one segment");
-        let block = scan.len - scan.len % BLOCK_BYTES as u64;
-        let tail = read_surely(&file, block, (scan.len - block) as usize).await?;
+        let tail = scan.last_block(&file).await?;
         let mut segments = Vec::new();
         for (base, files) in self.files.segments.range(..base_offset) {
             let found = scanned.iter().find(|s| s.base_offset == *base);
@@ -398,6 +405,14 @@ impl Load<'_> {
                 open: None,
             });
         }
+        // Nothing is at work in the directory, and its names are durable by now.
+        let side_files = SideFilesWritten {
+            epochs: Some(self.epochs.encode()),
+            indexes: Some((base_offset, stored)),
+            snapshot: has_snapshot.then(|| (scan.next_offset, producers.len())),
+            exact: Some((base_offset, scan.len)),
+            ..SideFilesWritten::default()
+        };
         segments.push(LoadedSegment {
             base_offset,
             next_offset: scan.next_offset,
@@ -414,11 +429,12 @@ impl Load<'_> {
             log_start_offset: log_start,
             recovery_point: self.report.recovered_from.min(scan.next_offset),
             segments,
-            tail: tail.to_vec(),
+            tail,
             epochs: self.epochs,
             producers,
             // A log that was cut meanwhile is not compacted beyond its end.
             cleaned_to: self.mode.cleaned_to.map(|to| to.min(scan.next_offset)),
+            side_files,
         }))
     }
 }

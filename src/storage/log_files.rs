@@ -129,9 +129,11 @@ impl LogFiles {
     }
 
     /// Removes what interrupted operations left, completes interrupted replacements
-    /// of segments, and lists what remains. `gaps`: the log may be compacted.
+    /// of segments, and lists what remains. `gaps`: the log may be compacted. The sizes of
+    /// indexes are not looked at: 0.
     pub(super) async fn clean_up(rt: &Rt, dir: &Dir, gaps: bool) -> Result<LogFiles, LoadError> {
-        let entries = dir.list().await?;
+        let is_log = |name: &str| matches!(parse_name(name), Some((_, LOG)));
+        let entries = dir.list_measuring(is_log).await?;
         let segment = |entry: &&DirEntry| matches!(parse_name(&entry.name), Some((_, LOG)));
         if let Some(entry) = entries.iter().filter(segment).find(|e| !e.is_file) {
             let detail = "it is no regular file; restore the segment, or move it away and lose it";

@@ -10,6 +10,7 @@
 //! with their offsets assigned.
 
 mod append;
+mod assemble;
 mod batch;
 mod cache;
 mod checkpoint;
@@ -19,12 +20,14 @@ mod data_dir;
 mod epochs_of_batches;
 mod error;
 mod flusher;
+mod gate;
 pub mod index;
 mod index_files;
 pub mod inspect;
 pub mod leader_epochs;
 mod load;
 mod log;
+mod log_config;
 mod log_files;
 #[cfg(test)]
 mod log_tests;
@@ -46,6 +49,7 @@ mod scrub;
 mod segment;
 mod segment_end;
 mod segment_ends;
+mod shared;
 mod small_file;
 mod throttle;
 mod timestamps;
@@ -60,7 +64,8 @@ pub use compaction::{
 pub use data_dir::{DataDir, DataDirError, MetaProperties, StartKind};
 pub use error::{AppendError, CheckpointError, FlushError, LoadError, ReadError, TruncateError};
 pub use load::{LoadMode, LoadReport};
-pub use log::{Log, LogBatch, LogConfig, Storage, StorageLimits};
+pub use log::{Log, LogBatch};
+pub use log_config::LogConfig;
 pub use partition_dir::PartitionName;
 pub use producer_state::{
     BatchProducer, Check as ProducerCheck, ProducedBatch, ProducerInfo, ProducerStates,
@@ -71,5 +76,6 @@ pub use retention::{RemovedHead, RetentionError, RetentionRules};
 pub use retire::RetireError;
 pub use room::{Allowance, Room, Taken};
 pub use scrub::Scrubbed;
+pub use shared::{Storage, StorageLimits};
 pub use throttle::Throttle;
 pub use timestamps::TimestampOffset;

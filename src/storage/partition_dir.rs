@@ -113,7 +113,7 @@ pub async fn log_bytes(dir: &Dir) -> Result<Option<u64>, PartitionDirError> {
 }
 
 /// Makes a partition cease to exist, durably, by renaming its directory. Its log was
-/// closed before ([`super::Log::delete`]). Returns the name for [`finish_delete`].
+/// closed before ([`super::Log::abandon`]). Returns the name for [`finish_delete`].
 pub async fn begin_delete(
     rt: &Rt,
     data_dir: impl AsRef<Path>,

@@ -39,6 +39,8 @@ pub(super) struct FoundProducers {
     pub(super) scanned_bytes: u64,
     /// Segment files that were opened for it.
     pub(super) segments_opened: usize,
+    /// They are those of a snapshot at that very offset.
+    pub(super) by_snapshot: bool,
 }
 
 impl ProducerReplay {
@@ -87,7 +89,9 @@ pub(super) async fn producers_at(
     gaps: bool,
 ) -> Result<FoundProducers, LoadError> {
     let now_ms = rt.wall_clock_ms();
-    let (from, states) = match files.newest_snapshot(dir, end).await? {
+    let newest = files.newest_snapshot(dir, end).await?;
+    let by_snapshot = newest.as_ref().is_some_and(|(offset, _)| *offset == end);
+    let (from, states) = match newest {
         Some((offset, entries)) => (offset, ProducerStates::of_entries(&entries, now_ms)),
         None => (fallback_start(files, end), ProducerStates::default()),
     };
@@ -116,6 +120,7 @@ pub(super) async fn producers_at(
         states: replay.states,
         scanned_bytes,
         segments_opened,
+        by_snapshot,
     })
 }
 

@@ -19,6 +19,7 @@
 //! It may be interrupted anywhere and repeated: snapshots beyond the end go first,
 //! then later segments, then the file is cut, each durably.
 
+use super::checkpoint::StoredIndexes;
 use super::index_files::{read_indexes, write_indexes};
 use super::leader_epochs::{LeaderEpochs, LEADER_EPOCH_FILE};
 use super::log_files::{
@@ -51,6 +52,10 @@ pub(super) struct ScannedSegment {
     pub(super) scan: SegmentScan,
     /// The producers as of its end.
     pub(super) producers: ProducerStates,
+    /// What its index files hold, where all of that was found again.
+    pub(super) stored: StoredIndexes,
+    /// A snapshot holds these producers.
+    pub(super) has_snapshot: bool,
 }
 
 impl ScannedSegment {
@@ -61,6 +66,8 @@ impl ScannedSegment {
             file,
             scan: SegmentScan::empty(base_offset),
             producers: ProducerStates::default(),
+            stored: StoredIndexes::default(),
+            has_snapshot: false,
         }
     }
 
@@ -185,9 +192,13 @@ impl Recovery<'_> {
             .await?;
         let size = file.size().await?;
         let mut known = self.recovery_point > start.proven.max(base);
+        let mut stored = StoredIndexes::default();
         let from = if start.proven > base {
             match read_indexes(self.dir, base, size).await? {
-                Ok((index, time_index)) => ScanStart::below(index, time_index, start.proven),
+                Ok((index, time_index)) => {
+                    stored = StoredIndexes::of(&index, &time_index);
+                    ScanStart::below(index, time_index, start.proven)
+                }
                 Err(reason) => {
                     self.rebuilding(base, &reason);
                     known = true;
@@ -205,6 +216,9 @@ impl Recovery<'_> {
             .with_producers(std::mem::take(&mut self.producers));
         let mut scan = scan_segment(self.rt, &file, base, size, from, interval, epoch_min).await?;
         self.producers = scan.producers.take().expect("the scan keeps the producers");
+        if scan.prefix_refused || start.proven != scan.next_offset {
+            stored = StoredIndexes::default();
+        }
         if scan.prefix_refused {
             self.rebuilding(base, "an entry points at no such batch");
         }
@@ -217,8 +231,10 @@ impl Recovery<'_> {
         Ok(ScannedSegment {
             base_offset: base,
             file,
+            has_snapshot: start.by_snapshot && start.proven == scan.next_offset,
             scan,
             producers: self.producers.states().clone(),
+            stored,
         })
     }
 

@@ -25,7 +25,8 @@
 //! Not in a log that is or was compacted, and within one log only. The pool is small: spare
 //! files are bytes on the disk that no setting of retention counts.
 
-use super::log::{IoGate, LogShared};
+use super::gate::IoGate;
+use super::log::LogShared;
 use super::{LogConfig, Throttle};
 use crate::runtime::local::Budget;
 use crate::runtime::{Dir, File, IoError, IoErrorKind, OpenMode, Rt, SharedBuf, SyncSite};

@@ -5,8 +5,9 @@
 //! as the file: its CRC is computed over as many reads as it takes, so memory is
 //! bounded by one read. Between reads other tasks run.
 //!
-//! What looks wrong is read again, a few times, before it counts: a bit that came wrong from the
-//! device for once must not cost what was flushed.
+//! The end of a segment, where that is short, is read twice at once: a log that is loaded goes on
+//! writing there. What looks wrong is read again, a few times, before it counts: a bit that
+//! came wrong from the device for once must not cost what was flushed.
 //!
 //! What it is not: it changes no file, and takes no decision on what it finds.
 
@@ -14,7 +15,7 @@ use super::batch::{BatchHeader, CRC_FROM, HEADER_BYTES};
 use super::index::{OffsetIndex, TimeIndex};
 use super::producer_replay::ProducerReplay;
 use crate::protocol::batch::BatchHeader as ProtocolHeader;
-use crate::runtime::{File, IoError, IoErrorKind, Rt};
+use crate::runtime::{File, IoError, IoErrorKind, Rt, BLOCK_BYTES};
 use bytes::Bytes;
 
 /// Walks the batches of a file.
@@ -25,6 +26,10 @@ pub(super) struct BatchScanner<'a> {
     position: u64,
     window: Bytes,
     window_at: u64,
+    /// Two reads gave the window.
+    window_is_sure: bool,
+    /// Where what is left is short, it is read twice.
+    surely: bool,
 }
 
 /// What stands at the scanner's position.
@@ -69,6 +74,17 @@ impl<'a> BatchScanner<'a> {
             position,
             window: Bytes::new(),
             window_at: position,
+            window_is_sure: false,
+            surely: false,
+        }
+    }
+
+    /// The same; what it reads is read twice where little is left, so that bytes outside any CRC
+    /// need not be read again.
+    fn surely(self) -> BatchScanner<'a> {
+        BatchScanner {
+            surely: true,
+            ..self
         }
     }
 
@@ -177,7 +193,9 @@ impl<'a> BatchScanner<'a> {
         batch: &ScannedBatch,
     ) -> Result<Option<String>, IoError> {
         let header = &batch.header;
-        if header.leader_epoch > order.epoch || header.base_offset > order.end {
+        let header_end = batch.position + HEADER_BYTES as u64;
+        let is_sure = self.sure_bytes(batch.position, header_end).is_some();
+        if !is_sure && (header.leader_epoch > order.epoch || header.base_offset > order.end) {
             let again = self.file.read_at(batch.position, HEADER_BYTES).await?;
             let again = ProtocolHeader::parse(&again).ok();
             let same = |h: &ProtocolHeader| {
@@ -195,6 +213,14 @@ impl<'a> BatchScanner<'a> {
         self.position = position;
         self.window = Bytes::new();
         self.window_at = position;
+        self.window_is_sure = false;
+    }
+
+    /// The bytes from `from` to `to`, if two reads gave them.
+    fn sure_bytes(&self, from: u64, to: u64) -> Option<Bytes> {
+        let start = from.checked_sub(self.window_at)? as usize;
+        let end = start + (to - from) as usize;
+        (self.window_is_sure && end <= self.window.len()).then(|| self.window.slice(start..end))
     }
 
     /// The CRC-32C of the bytes from `from` to `to`; `None` if the file ends before.
@@ -219,11 +245,23 @@ impl<'a> BatchScanner<'a> {
     async fn bytes_at(&mut self, at: u64, len_min: usize) -> Result<Bytes, IoError> {
         let window_end = self.window_at + self.window.len() as u64;
         if at < self.window_at || at + len_min as u64 > window_end {
-            let len = READ_BYTES.min(self.end.saturating_sub(at)) as usize;
-            self.window = self.file.read_at(at, len).await?;
-            self.window_at = at;
+            // From the block's start, which costs nothing: a log writes that block again.
+            let from = match self.surely {
+                true => at - at % BLOCK_BYTES as u64,
+                false => at,
+            };
+            let len = READ_BYTES.min(self.end.saturating_sub(from)) as usize;
+            self.window = self.file.read_at(from, len).await?;
+            self.window_at = from;
+            self.window_is_sure = false;
+            if self.surely && len <= READ_TWICE_BYTES_MAX {
+                let first = std::mem::take(&mut self.window);
+                self.window = self.file.read_at(from, len).await?;
+                self.window_is_sure = self.window == first;
+            }
         }
-        Ok(self.window.slice((at - self.window_at) as usize..))
+        let start = (at - self.window_at) as usize;
+        Ok(self.window.slice(start.min(self.window.len())..))
     }
 }
 
@@ -325,6 +363,8 @@ pub(super) struct SegmentScan {
     pub(super) prefix_refused: bool,
     /// The producers as of its end, if the scan was to keep them.
     pub(super) producers: Option<ProducerReplay>,
+    /// What stands in the last, partial block, where two reads gave it.
+    tail: Option<Vec<u8>>,
 }
 
 impl SegmentScan {
@@ -332,6 +372,19 @@ impl SegmentScan {
     pub(super) fn empty(base_offset: i64) -> SegmentScan {
         let start = ScanStart::segment_start(base_offset);
         Builder::new(start, 0, -1).scan
+    }
+
+    /// What stands in the last, partial block: the log writes it again.
+    pub(super) async fn last_block(&self, file: &File) -> Result<Vec<u8>, IoError> {
+        let block = self.len - self.len % BLOCK_BYTES as u64;
+        match &self.tail {
+            // As the scan has proved it.
+            Some(tail) => Ok(tail.clone()),
+            None if block == self.len => Ok(Vec::new()),
+            None => Ok(read_surely(file, block, (self.len - block) as usize)
+                .await?
+                .to_vec()),
+        }
     }
 
     /// The time index with the last entry that a complete segment has.
@@ -407,14 +460,15 @@ pub(super) async fn scan_segment(
     epoch_min: i32,
 ) -> Result<SegmentScan, IoError> {
     let mut whole = ScanStart::segment_start(base_offset).with_gaps(start.gaps);
-    let Some((entry_offset, position)) = start.index.last() else {
+    let from = start.position();
+    let mut scanner = BatchScanner::new(rt, file, from, size).surely();
+    let Some((entry_offset, _)) = start.index.last() else {
         whole.producers = start.producers;
         return Builder::new(whole, index_interval_bytes, epoch_min)
-            .run(rt, file, 0, base_offset, size)
+            .run(scanner, base_offset)
             .await;
     };
-    let position = u64::from(position);
-    if let ScanStep::Batch(first) = BatchScanner::new(rt, file, position, size).next().await? {
+    if let ScanStep::Batch(first) = scanner.next().await? {
         // Both indexes get their entries together, so the time index knows this batch.
         let time_known = start
             .time_index
@@ -427,13 +481,14 @@ pub(super) async fn scan_segment(
             let first_timestamp = first_batch_timestamp(file).await?;
             let mut builder = Builder::new(start, index_interval_bytes, epoch_min);
             builder.scan.first_batch_timestamp = first_timestamp;
-            let from = first.header.base_offset;
-            return builder.run(rt, file, position, from, size).await;
+            scanner.position = from;
+            return builder.run(scanner, first.header.base_offset).await;
         }
     }
     whole.producers = start.producers.take();
+    scanner.read_again(0);
     let mut scan = Builder::new(whole, index_interval_bytes, epoch_min)
-        .run(rt, file, 0, base_offset, size)
+        .run(scanner, base_offset)
         .await?;
     scan.prefix_refused = true;
     Ok(scan)
@@ -499,6 +554,7 @@ impl Builder {
                 scanned_bytes: 0,
                 prefix_refused: false,
                 producers,
+                tail: None,
             },
             index_interval_bytes: u64::from(index_interval_bytes),
             bytes_since_index: 0,
@@ -507,13 +563,10 @@ impl Builder {
 
     async fn run(
         mut self,
-        rt: &Rt,
-        file: &File,
-        position: u64,
+        mut scanner: BatchScanner<'_>,
         next_offset: i64,
-        size: u64,
     ) -> Result<SegmentScan, IoError> {
-        let mut scanner = BatchScanner::new(rt, file, position, size);
+        let position = scanner.position;
         self.scan.len = position;
         self.scan.next_offset = next_offset;
         self.order.end = next_offset;
@@ -528,6 +581,10 @@ impl Builder {
             }
         }
         self.scan.scanned_bytes = self.scan.len - position;
+        let block = self.scan.len - self.scan.len % BLOCK_BYTES as u64;
+        let tail = scanner.sure_bytes(block, self.scan.len);
+        // A copy: many scans may be held, and a slice would hold the whole window.
+        self.scan.tail = tail.map(|tail| tail.to_vec());
         Ok(self.scan)
     }
 
@@ -562,5 +619,7 @@ impl Builder {
 
 /// How often bytes are read that look wrong, or until two reads give the same.
 pub(super) const READS_MAX: usize = 3;
+/// What a scan reads twice if no more is left: what stands behind the last index entry, mostly.
+const READ_TWICE_BYTES_MAX: usize = 64 << 10;
 /// The size of a read.
 pub(super) const READ_BYTES: u64 = 1 << 20;

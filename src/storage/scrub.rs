@@ -11,9 +11,10 @@
 //!
 //! What it is not: it does not decide what becomes of a damaged log, nor when to look.
 
+use super::gate::IoGuard;
 use super::index_files::write_indexes;
 use super::inspect::{IndexCheck, InspectError};
-use super::log::{IoGuard, LogShared};
+use super::log::LogShared;
 use super::log_files::{SegmentFiles, INDEX, TIME_INDEX};
 use super::scan::{scan_segment, BatchScanner, ScanStart, ScanStep, ScannedBatch};
 use super::segment::{Segment, SegmentPhase};

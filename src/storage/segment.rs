@@ -10,8 +10,8 @@
 //! What it is not: it does no writing (`append.rs`, `flusher.rs`) and takes no
 //! decision on its own beyond the roll rules of [`Extent::must_roll`].
 
+use super::assemble::LoadedSegment;
 use super::index::{OffsetIndex, TimeIndex};
-use super::log::LoadedSegment;
 use super::producer_state::ProducerStates;
 use super::{LogBatch, LogConfig};
 use crate::runtime::File;

@@ -14,17 +14,18 @@
 //! What it is not: it does not decide where to cut, and the data directory's
 //! checkpoints are the owner's to write.
 
+use super::assemble::LoadedSegment;
 use super::index_files::write_indexes;
 use super::leader_epochs::LEADER_EPOCH_FILE;
-use super::log::{LoadedSegment, LogShared};
+use super::log::LogShared;
 use super::log_files::{file_name, LogFiles, LOG};
 use super::producer_replay::producers_at;
 use super::recover::remove_beyond;
-use super::scan::{read_surely, scan_segment, ScanStart};
+use super::scan::{scan_segment, ScanStart};
 use super::segment::Segment;
 use super::walk::SegmentWalk;
 use super::{Log, TruncateError};
-use crate::runtime::{OpenMode, SyncSite, BLOCK_BYTES};
+use crate::runtime::{OpenMode, SyncSite};
 use std::rc::Rc;
 
 impl Log {
@@ -109,8 +110,7 @@ impl LogShared {
         let gaps = self.may_have_gaps.get();
         let producers = producers_at(rt, &self.dir, &files, end, gaps).await?;
 
-        let block = len - len % BLOCK_BYTES as u64;
-        let tail = read_surely(&file, block, (len - block) as usize).await?;
+        let tail = scan.last_block(&file).await?;
         let active = LoadedSegment {
             base_offset: base,
             next_offset: end,
@@ -126,7 +126,7 @@ impl LogShared {
         let keep = state.segments.partition_point(|s| s.base_offset < base);
         state.segments.truncate(keep);
         state.segments.push(active);
-        state.tail = tail.to_vec();
+        state.tail = tail;
         state.producers = producers.states;
         Ok(end)
     }

@@ -228,6 +228,23 @@ fn flushed_data_that_cannot_be_read_takes_this_replica_alone_offline() {
 }
 
 #[test]
+fn a_partition_that_is_offline_holds_no_memory_once_it_is_closed() {
+    let bed = Bed::new(6);
+    let partition = bed.create(config(FlushOnAck::All));
+    let cached = || bed.storage.memory().map(|(_, taken, _)| taken)[2];
+    bed.run(async {
+        let kept = produce(&partition, batch(&["kept"]), Acks::All);
+        kept.done.await.expect("written");
+        assert!(cached() > 0, "what was written is in the cache");
+        partition.take_offline("a read failed");
+        assert!(cached() > 0, "readers may be at it");
+        let closed = partition.close().await;
+        assert!(matches!(closed, Err(CloseError::NotOnline(_))));
+    });
+    assert_eq!(cached(), 0);
+}
+
+#[test]
 fn a_damaged_batch_on_disk_takes_this_replica_offline() {
     let bed = Bed::new(5);
     let partition = bed.create(config(FlushOnAck::All));

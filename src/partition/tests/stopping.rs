@@ -114,3 +114,25 @@ fn deleting_fails_what_is_queued_and_waits_for_io() {
         assert_eq!(bed.disk().in_flight_count(), 0);
     }
 }
+
+#[test]
+fn a_partition_that_was_not_touched_since_its_load_closes_without_the_disk() {
+    let bed = Bed::new(8);
+    let config = config(FlushOnAck::All);
+    let partition = bed.create(config.clone());
+    let mut closed = bed.run(async {
+        for _ in 0..3 {
+            let all = produce(&partition, batch(&["a"]), Acks::All);
+            all.done.await.expect("acks=all");
+        }
+        partition.close().await.expect("a clean stop")
+    });
+    for _ in 0..2 {
+        let partition = bed.reload(config.clone(), true, Some(closed));
+        assert_eq!(bed.run(read_all(&partition)).len(), 3);
+        let before = bed.disk().op_counts();
+        closed = bed.run(partition.close()).expect("a clean stop");
+        assert_eq!(closed.recovery_point, 3);
+        assert_eq!(bed.disk().op_counts(), before);
+    }
+}

@@ -60,7 +60,14 @@ impl NativeDir {
     }
 
     pub async fn list(&self) -> Result<Vec<DirEntry>, IoError> {
-        self.blocking(list).await
+        self.list_measuring(|_| true).await
+    }
+
+    pub async fn list_measuring(
+        &self,
+        measured: fn(&str) -> bool,
+    ) -> Result<Vec<DirEntry>, IoError> {
+        self.blocking(move |dir| list(dir, measured)).await
     }
 
     pub async fn space(&self) -> Result<Space, IoError> {
@@ -210,7 +217,7 @@ fn parent_of(path: &Path) -> &Path {
     }
 }
 
-fn list(dir: &Path) -> Result<Vec<DirEntry>, IoError> {
+fn list(dir: &Path, measured: fn(&str) -> bool) -> Result<Vec<DirEntry>, IoError> {
     let fail = |e: &io::Error| IoError::from_std("list", dir, e);
     let mut entries = Vec::new();
     for entry in fs::read_dir(dir).map_err(|e| fail(&e))? {
@@ -218,6 +225,20 @@ fn list(dir: &Path) -> Result<Vec<DirEntry>, IoError> {
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
+        match entry.file_type() {
+            Ok(kind) if !kind.is_symlink() && !measured(&name) => {
+                entries.push(DirEntry {
+                    name,
+                    is_dir: kind.is_dir(),
+                    is_file: kind.is_file(),
+                    len: 0,
+                    modified_ms: 0,
+                });
+                continue;
+            }
+            // What is wrong with it, the next look says.
+            Ok(_) | Err(_) => {}
+        }
         let found = match entry.metadata() {
             // A link is what it leads to; one that leads nowhere is itself.
             Ok(found) if found.is_symlink() => fs::metadata(entry.path()).unwrap_or(found),
@@ -336,20 +357,14 @@ fn read_small(path: &Path, len_max: u64, anew: bool) -> Result<Vec<u8>, IoError>
         .open(path)
         .map_err(|e| IoError::from_std("open", path, &e))?;
     let found = file.metadata();
-    if !found
-        .map_err(|e| IoError::from_std("stat", path, &e))?
-        .is_file()
-    {
+    let found = found.map_err(|e| IoError::from_std("stat", path, &e))?;
+    if !found.is_file() {
         return Err(no_regular_file(path));
     }
     if anew {
         forget_cached(&file);
     }
-    let mut content = Vec::new();
-    file.take(len_max.saturating_add(1))
-        .read_to_end(&mut content)
-        .map_err(|e| IoError::from_std("read", path, &e))?;
-    if content.len() as u64 > len_max {
+    if found.len() > len_max {
         return Err(IoError::new(
             "read",
             path,
@@ -357,6 +372,23 @@ fn read_small(path: &Path, len_max: u64, anew: bool) -> Result<Vec<u8>, IoError>
             format!("larger than the {len_max} bytes that such a file may have"),
         ));
     }
+    read_whole(&file, found.len() as usize).map_err(|e| IoError::from_std("read", path, &e))
+}
+
+/// Reads a file of `len` bytes, which nobody changes: where the first read gives them all,
+/// there is no second one to find the end.
+fn read_whole(mut file: &fs::File, len: usize) -> io::Result<Vec<u8>> {
+    let mut content = vec![0; len];
+    let mut done = 0;
+    while done < len {
+        match file.read(&mut content[done..]) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    content.truncate(done);
     Ok(content)
 }
 

@@ -6,6 +6,7 @@ use super::fault::{FaultKind, FaultRates, WriteFault};
 use super::world::Node;
 use super::PowerCut;
 use crate::runtime::SyncSite;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -49,6 +50,11 @@ impl SimDisk {
     /// How many reads were carried out or failed.
     pub fn read_count(&self) -> u64 {
         self.state().reads
+    }
+
+    /// How many operations were asked for, by the names of [`SimDisk::fail_ops`].
+    pub fn op_counts(&self) -> BTreeMap<&'static str, u64> {
+        self.state().ops.clone()
     }
 
     /// How many operations are in flight.

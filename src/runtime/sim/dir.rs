@@ -73,6 +73,17 @@ impl SimDir {
         }
     }
 
+    pub async fn list_measuring(
+        &self,
+        measured: fn(&str) -> bool,
+    ) -> Result<Vec<DirEntry>, IoError> {
+        let mut entries = self.list().await?;
+        for entry in entries.iter_mut().filter(|entry| !measured(&entry.name)) {
+            (entry.len, entry.modified_ms) = (0, 0);
+        }
+        Ok(entries)
+    }
+
     /// As large as can be, unless a test limits it.
     pub fn space(&self) -> Space {
         self.rt.node.disk.0.borrow().fs.space()

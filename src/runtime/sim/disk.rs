@@ -33,6 +33,8 @@ pub(super) struct State {
     pub sync_counts: BTreeMap<SyncSite, u64>,
     pub writes: u64,
     pub reads: u64,
+    /// How many operations of each name were asked for.
+    pub ops: BTreeMap<&'static str, u64>,
     /// How many operations are still taken before the power is cut.
     pub ops_before_cut: Option<(u64, PowerCut)>,
     /// Operations are printed as they complete.
@@ -160,6 +162,7 @@ impl Disk {
         let (done, receiver) = oneshot();
         let mut state = self.0.borrow_mut();
         let latency = op.latency_nanos(core) * state.slowness(&op);
+        *state.ops.entry(op.name()).or_default() += 1;
         state.next_op += 1;
         let id = state.next_op;
         let in_flight = InFlight {

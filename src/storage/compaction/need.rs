@@ -138,7 +138,7 @@ impl LogShared {
     /// Enters the gate, if the log takes changes.
     pub(super) async fn enter_for_compaction(
         &self,
-    ) -> Result<crate::storage::log::IoGuard, CompactionError> {
+    ) -> Result<crate::storage::gate::IoGuard, CompactionError> {
         let closed = |reason: &str| CompactionError::Closed(reason.to_owned());
         let io = self
             .gate

@@ -2,7 +2,8 @@
 
 use super::{CompactionError, CompactionMeans};
 use crate::runtime::local::{Listen, Permit};
-use crate::storage::log::{IoGuard, LogShared};
+use crate::storage::gate::IoGuard;
+use crate::storage::log::LogShared;
 use futures_lite::future::{or, poll_once};
 use std::cell::Cell;
 

@@ -455,7 +455,7 @@ fn a_removed_partition_stays_removed_after_a_power_cut() {
         world.block_on(&rt, async {
             let (_data_dir, log, _) = open(&rt).await;
             produce(&log, 0..3).await;
-            log.delete().await;
+            log.abandon().await;
             if disabled {
                 node.disk()
                     .disable_sync(crate::runtime::SyncSite::PartitionRemove);

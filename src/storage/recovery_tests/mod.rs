@@ -11,6 +11,7 @@ mod power_cut;
 mod producers;
 mod recipes;
 mod recycle;
+mod restart;
 mod scenario;
 mod scrub;
 mod sites;

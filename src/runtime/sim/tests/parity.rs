@@ -100,6 +100,14 @@ fn names() {
                 .iter()
                 .map(|e| format!("{} {} {}", e.name, e.is_dir, e.len)),
         );
+        let measured = dir.list_measuring(|name| name == "f").await.unwrap();
+        out.extend(
+            measured
+                .iter()
+                .map(|e| format!("{} {} {} {}", e.name, e.is_dir, e.is_file, e.len)),
+        );
+        let others = measured.iter().filter(|e| e.name != "f");
+        assert!(others.clone().count() > 1 && others.clone().all(|e| e.modified_ms == 0));
         out.push(note(dir.sync(DIR_SITE).await));
         out.push(note(rt.dir(&root).remove_dir_all("topic-0").await));
         out.push(note(dir.exists().await));

@@ -100,9 +100,12 @@ impl Life {
                 .map_err(failed)?;
             let damaged = self.disk.planned_faults(FaultKind::LastingBitFlip) > 0;
             if topic_id != TopicIdFile::Read(self.topic_id()) && damaged {
-                return Err(failed(format!("the topic's id: {topic_id:?}")));
-            }
-            if topic_id != TopicIdFile::Read(self.topic_id()) {
+                // A bit of it has changed for good. As the owner, to whom a line in a
+                // checkpoint says whose the directory is.
+                let name = name();
+                let made = partition_dir::create(&self.rt, "/data", &name, self.topic_id());
+                made.await.map_err(failed)?;
+            } else if topic_id != TopicIdFile::Read(self.topic_id()) {
                 return Err(format!("partition.metadata was lost: {topic_id:?}").into());
             }
         }

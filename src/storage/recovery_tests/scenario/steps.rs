@@ -201,7 +201,7 @@ impl Life {
             return Ok(());
         }
         self.end_round().await;
-        log.clone().delete().await;
+        log.clone().abandon().await;
         {
             let mut model = self.model.borrow_mut();
             model.presence = Presence::Going;
