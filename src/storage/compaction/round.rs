@@ -89,7 +89,7 @@ struct Round<'a> {
     means: &'a CompactionMeans,
     done: Compacted,
     open: OpenTransactions,
-    /// The smallest delete horizon that was met.
+    /// The smallest delete horizon that is still to come.
     horizon: Option<i64>,
 }
 
@@ -217,7 +217,10 @@ impl Round<'_> {
                 if let Some(kept) = kept {
                     let header = kept.header();
                     records_after += header.record_count as u64;
-                    if header.attributes.has_delete_horizon() {
+                    // Where it has passed, what it was for has gone, though the bit stays.
+                    if header.attributes.has_delete_horizon()
+                        && header.base_timestamp > self.rules.now_ms
+                    {
                         let least = self.horizon.map_or(i64::MAX, |least| least);
                         self.horizon = Some(least.min(header.base_timestamp));
                     }

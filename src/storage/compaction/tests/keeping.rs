@@ -51,40 +51,44 @@ fn of_each_key_the_last_record_stays_at_its_offset() {
 
 #[test]
 fn a_deletion_marker_goes_once_its_horizon_has_passed_and_not_before() {
-    let (world, _node, rt, line) = world_with_log(3);
-    world.block_on(&rt, async {
-        let log = create(&rt).await;
-        let mut written = Written::new();
-        append(&log, &[pair("a", 1), pair("b", 1)], &mut written).await;
-        append(&log, &[("a".to_owned(), None)], &mut written).await;
-        for n in 0..30 {
-            append(&log, &[pair("filler", "x".repeat(300 + n))], &mut written).await;
-        }
-        log.checkpoint().await.unwrap();
-        line.compact(&rt, &log).await;
-        let there = read_from(&log, 0).await;
-        assert_eq!(there[0], (1, "b".to_owned(), Some("1".to_owned())));
-        assert_eq!(there[1], (2, "a".to_owned(), None));
-        let mut rules = line.rules(&log);
-        assert!(!log.compaction_need(&rules).await.unwrap().deletes_due);
-        rules.now_ms += 999;
-        let done = log
-            .compact(&rules, &line.means(&rt, 1 << 20))
-            .await
-            .unwrap();
-        assert_eq!(done.bytes_read, 0, "nothing was due");
-        rules.now_ms += 1;
-        assert!(log.compaction_need(&rules).await.unwrap().deletes_due);
-        let done = log
-            .compact(&rules, &line.means(&rt, 1 << 20))
-            .await
-            .unwrap();
-        assert_eq!(done.records_before - done.records_after, 1);
-        let left = read_from(&log, 0).await;
-        assert!(left.iter().all(|(_, key, _)| key != "a"), "{left:?}");
-        assert_eq!(left[0].0, 1);
-        assert!(!log.compaction_need(&rules).await.unwrap().deletes_due);
-    });
+    // Also one that shares its batch with what stays: the batch keeps its horizon.
+    for beside in [None, Some(pair("kept", 1))] {
+        let (world, _node, rt, line) = world_with_log(3);
+        world.block_on(&rt, async {
+            let log = create(&rt).await;
+            let mut written = Written::new();
+            append(&log, &[pair("a", 1), pair("b", 1)], &mut written).await;
+            let marker = [("a".to_owned(), None)].into_iter().chain(beside);
+            append(&log, &marker.collect::<Vec<_>>(), &mut written).await;
+            for n in 0..30 {
+                append(&log, &[pair("filler", "x".repeat(300 + n))], &mut written).await;
+            }
+            log.checkpoint().await.unwrap();
+            line.compact(&rt, &log).await;
+            let there = read_from(&log, 0).await;
+            assert_eq!(there[0], (1, "b".to_owned(), Some("1".to_owned())));
+            assert_eq!(there[1], (2, "a".to_owned(), None));
+            let mut rules = line.rules(&log);
+            assert!(!log.compaction_need(&rules).await.unwrap().deletes_due);
+            rules.now_ms += 999;
+            let done = log
+                .compact(&rules, &line.means(&rt, 1 << 20))
+                .await
+                .unwrap();
+            assert_eq!(done.bytes_read, 0, "nothing was due");
+            rules.now_ms += 1;
+            assert!(log.compaction_need(&rules).await.unwrap().deletes_due);
+            let done = log
+                .compact(&rules, &line.means(&rt, 1 << 20))
+                .await
+                .unwrap();
+            assert_eq!(done.records_before - done.records_after, 1);
+            let left = read_from(&log, 0).await;
+            assert!(left.iter().all(|(_, key, _)| key != "a"), "{left:?}");
+            assert_eq!(left[0].0, 1);
+            assert!(!log.compaction_need(&rules).await.unwrap().deletes_due);
+        });
+    }
 }
 
 #[test]
