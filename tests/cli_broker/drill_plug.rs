@@ -358,6 +358,47 @@ fn a_broker_that_refuses_is_told() {
 }
 
 #[test]
+fn a_machine_that_is_silent_is_taken_for_one_without_power() {
+    let mut site = Site::new();
+    let load = site.load();
+    // Nobody closes the connection of a machine whose plug was pulled.
+    site.broker.as_ref().unwrap().signal("STOP");
+    let ended = load.end();
+    assert_eq!(ended["ended"], "lost", "{ended}");
+    let why = ended["sentence"].as_str().unwrap();
+    assert!(why.contains(" did not answer within "), "{ended}");
+    let ran = site.drill(&["--check"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("; nothing is compared: "), "{}", ran.err);
+    site.kill();
+    site.start_again();
+    site.drill(&["--check"]).success();
+}
+
+#[test]
+fn a_broker_that_takes_no_records_is_no_machine_without_power() {
+    let site = Site::new();
+    let load = site.load();
+    let set = [
+        "config",
+        "set",
+        "broker",
+        "1",
+        "log.dir.min.free.bytes=1000000000000000",
+    ];
+    super::feed(site.addr, &set, "").success();
+    let ran = Ran::of(load.0.wait_with_output().unwrap());
+    ran.fails_with(
+        "the broker refused: nothing was acknowledged for 30 s; its last word: cannot produce to drill-",
+    );
+    assert!(ran.err.contains("KAFKA_STORAGE_ERROR"), "{}", ran.err);
+    let ended: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(ended["ended"], "refused", "{ended}");
+    let text = site.drill(&["--check"]).success();
+    assert!(text.contains("\nload     the broker refused: "), "{text}");
+}
+
+#[test]
 fn a_ledger_that_cannot_be_written_ends_the_load() {
     let site = Site::new();
     let script = format!(

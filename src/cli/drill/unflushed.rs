@@ -36,7 +36,7 @@ pub(super) fn settle(
             return Ok(cut);
         }
         for (number, block) in chunk.chunks(BLOCK_BYTES).enumerate() {
-            if block.iter().all(|byte| *byte == 0) {
+            if block == &NEVER_WRITTEN[..block.len()] {
                 continue;
             }
             let at = SeekFrom::Start(position + (number * BLOCK_BYTES) as u64);
@@ -60,6 +60,7 @@ pub(super) fn settle(
 
 /// What the device's cache keeps account of.
 const BLOCK_BYTES: usize = 4096;
+const NEVER_WRITTEN: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 const CHUNK_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
