@@ -167,10 +167,23 @@ impl LogFiles {
             }
             _ => true,
         };
-        for stray in files.strays.iter().filter(|s| discarded(s)) {
-            remove_if_there(dir, &stray.name).await?;
+        // Those that are undone go before the `.cleaned` that says so: a `.swap` of an index alone
+        // is what is left of a swap that won.
+        for undone_ones in [true, false] {
+            let is_now = |s: &&Stray| discarded(s) && (s.kind == StrayKind::Swap) == undone_ones;
+            let names: Vec<&str> = files
+                .strays
+                .iter()
+                .filter(is_now)
+                .map(|s| s.name.as_str())
+                .collect();
+            for name in &names {
+                remove_if_there(dir, name).await?;
+            }
+            if !names.is_empty() {
+                dir.sync(SyncSite::PartitionDir).await?;
+            }
         }
-        dir.sync(SyncSite::PartitionDir).await?;
         let swaps: Vec<&Stray> = files
             .strays
             .iter()

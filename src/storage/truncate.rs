@@ -33,6 +33,11 @@ impl Log {
     /// holds `offset`; never below the log start offset. Returns the new LEO. Bytes
     /// already handed to readers stay readable. After an error the log is fenced,
     /// flushes included, and whatever the cut may have reached is no part of it.
+    ///
+    /// Where the checkpoint of high watermarks says more than `offset`, the owner lowers it
+    /// first, durably: a load takes it for what was flushed ([`LoadMode::flushed`]).
+    ///
+    /// [`LoadMode::flushed`]: super::LoadMode::flushed
     pub async fn truncate_to(&self, offset: i64) -> Result<i64, TruncateError> {
         let log = &*self.0;
         let _alone = log

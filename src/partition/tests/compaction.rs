@@ -416,7 +416,9 @@ fn where_the_head_goes_meanwhile_a_round_and_a_look_end_quietly() {
             let end = partition.numbers().end_offset;
             let to = 10 + (seed as i64 * 13) % (end - 10);
             let remove = async {
-                bed.rt.sleep(Duration::from_micros(seed * 37 % 4_000)).await;
+                bed.rt
+                    .sleep(Duration::from_micros(seed * 1_370 % 200_000))
+                    .await;
                 partition.delete_records(to).await.unwrap();
                 partition.remove_segments().await.unwrap();
             };

@@ -198,6 +198,7 @@ fn c5_given_a_power_cut_at_every_step_of_the_load_after_one_then_another_finishe
         }
         in_rounds += 1;
         for in_load in 1.. {
+            println!("cut at operation {in_round} of the round, {in_load} of the load");
             let (_, cut_load, _) = run(in_round, in_load, mode);
             if !cut_load {
                 break;

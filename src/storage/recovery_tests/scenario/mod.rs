@@ -286,11 +286,11 @@ impl Life {
                 let (appended, checkpointed) = both.await;
                 appended.and(checkpointed)?;
             }
-            15 if self.draw(4) == 0 => self.truncate(log).await?,
+            15 if self.draw(4) == 0 => self.truncate(data_dir, log).await?,
             15 if self.draw(4) == 0 => {
                 // The life ends during the truncation, or right after it.
-                let (life, log) = (self.clone(), log.clone());
-                self.spawn(async move { life.truncate(&log).await });
+                let (life, data_dir, log) = (self.clone(), data_dir.clone(), log.clone());
+                self.spawn(async move { life.truncate(&data_dir, &log).await });
                 let time = Duration::from_micros(self.draw(60_000));
                 self.rt.sleep(time).await;
                 return Ok(Step::EndsLife);

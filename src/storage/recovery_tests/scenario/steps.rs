@@ -109,10 +109,16 @@ impl Life {
         Ok(())
     }
 
-    pub(super) async fn truncate(&self, log: &Log) -> Checked<()> {
+    pub(super) async fn truncate(&self, data_dir: &DataDir, log: &Log) -> Checked<()> {
         let Some(end) = self.new_end() else {
             return Ok(());
         };
+        if self.model.borrow().recorded_hw > Some(end) {
+            // A load takes it for flushed, so it comes down first.
+            let written = data_dir.write_high_watermarks(&line(end)).await;
+            written.map_err(failed)?;
+            self.model.borrow_mut().recorded_hw = Some(end);
+        }
         let offset = {
             let model = self.model.borrow();
             let batch = model.batches.iter().find(|b| b.base_offset == end);

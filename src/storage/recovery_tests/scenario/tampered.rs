@@ -531,7 +531,7 @@ impl Life {
                 7..=9 => self.flush(&log).await?,
                 10..=11 => self.checkpoint(&data_dir, &log).await?,
                 12 => self.model.borrow_mut().epoch += 1,
-                13 if self.draw(4) == 0 => self.truncate(&log).await?,
+                13 if self.draw(4) == 0 => self.truncate(&data_dir, &log).await?,
                 14 if self.draw(4) == 0 => self.move_start(&data_dir, &log).await?,
                 15 if self.draw(4) == 0 => self.check_content(&log).await?,
                 _ => {
